@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
 from dcpred_tasks.model import terms
 from dcpred_tasks.model.leaf_arrays import Line
-from dcpred_tasks.model.terms import RowValues, Term
+from dcpred_tasks.model.term import RowValues, Term
 from dcpred_tasks.training import term_fits
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey

@@ -39,7 +39,7 @@ from dcpred_tasks.engine.packing import Packed, pack
 from dcpred_tasks.errors import DataError, RefusedError
 from dcpred_tasks.model.compact_model import Model, Scores, check_rows
 from dcpred_tasks.model.kernels import FAMILIES
-from dcpred_tasks.model.terms import offset_of
+from dcpred_tasks.model.term import offset_of
 
 
 class Exact(NamedTuple):

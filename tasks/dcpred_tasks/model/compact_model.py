@@ -41,7 +41,7 @@ from dcpred_tasks.model.leaf_arrays import BETA, LEAF, Background, LeafArrays, L
 from dcpred_tasks.model.leaf_model import LeafModel, needs_double, read_leaf_model
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform, undone
-from dcpred_tasks.model.terms import Term, offset_of
+from dcpred_tasks.model.term import Term, offset_of
 from dcpred_tasks.model.tree import Router
 from dcpred_tasks.model.uncertainty import Uncertainty
 

@@ -14,7 +14,7 @@ from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.compact_model import Model, Scores, by_leaf, class_numbers, summed
 from dcpred_tasks.model.kernels import Sum, city_block_distances, squared_distances
 from dcpred_tasks.model.leaf_arrays import Parts
-from dcpred_tasks.model.terms import offset_of
+from dcpred_tasks.model.term import offset_of
 
 PRODUCT_KERNELS = ("rbf", "laplacian")  # A value is a product over features.
 MOST_BACKGROUND = 64  # background rows of a leaf that a row is compared with

@@ -1,73 +1,11 @@
-"""Terms of a model beside its kernels: f(x) = kernel part of the leaf + Σ terms(x) + intercept.
+"""The terms that a model may have beside its kernels (term.py)."""
 
-The kernel part is of the leaf that a row lies in; a term is of all of space. Rows of a term are encoded: raw
-features with means in place of target-encoded categories, where NaN is a missing value. The bounds of a
-regression hold for the whole sum.
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-A new term is a dataclass here or in a module of its own, with a place in TERMS, and a fit with a place in
-FITS (training/fitted_terms.py). Its arrays are declared by lines, as those of leaves are; the first version
-of the model format that has it is `since` of each, at most model_artifact.VERSION.
-"""
-
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self
-
-import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
-from dcpred_tasks.model.leaf_arrays import held_arrays, model_arrays
-
-RowValues = Callable[[NDArray[Any]], FloatArray]
-
-
-class Term(ABC):
-    """A fitted term. Tests: tests/support/terms.py, `check_term`."""
-
-    name: ClassVar[str]
-    """In models, where it comes before the names of its arrays."""
-
-    @abstractmethod
-    def values(self, X: NDArray[Any]) -> FloatArray:
-        """Of encoded rows (n, n_features): float64 (n, n_outputs), where a row does not depend on the others.
-        A row that cannot be scored may have any values.
-        """
-
-    @property
-    def engine(self) -> RowValues:
-        """A function that computes the same values faster, for any number of threads."""
-        return self.values
-
-    @abstractmethod
-    def sizes(self, X: NDArray[Any]) -> FloatArray:
-        """The magnitude of what is summed for rows, float64 (n,): rounding is relative to it."""
-
-    @property
-    @abstractmethod
-    def cost(self) -> float:
-        """Nanoseconds of a row in the engine."""
-
-    @abstractmethod
-    def contributions(self, X: NDArray[Any], background: NDArray[Any], output: int) -> FloatArray:
-        """What each encoded feature contributes to one output of rows (n, n_features), float64 of their
-        shape: the sum of a row is its value less the mean value of the background rows.
-        """
-
-    @abstractmethod
-    def check(self, n_features: int, n_outputs: int) -> None:
-        """Raise ValueError where the arrays do not fit together, or a model with so many encoded features."""
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """All arrays that rebuild it, by their names in a model."""
-        return held_arrays(self, f"{self.name}_")
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The inverse of `arrays`, among others."""
-        prefix = f"{cls.name}_"
-        return cls(**{name.removeprefix(prefix): arrays[name] for name in model_arrays(cls, prefix)})
-
+from dcpred_tasks.model.term import Term
 
 TERMS: tuple[type[Term], ...] = ()
 
@@ -76,16 +14,3 @@ def read_terms(names: Sequence[str], arrays: Mapping[str, NDArray[Any]]) -> tupl
     """The terms of these names, which are in TERMS, among arrays."""
     by_name = {term.name: term for term in TERMS}
     return tuple(by_name[name].from_arrays(arrays) for name in names)
-
-
-def offset_of(values: Sequence[RowValues], X: NDArray[Any], n_outputs: int) -> FloatArray:
-    """The sum of terms at encoded rows, float64 (n, n_outputs), by their values or engines; (n, 0) without
-    terms.
-    """
-    if not values:
-        return np.empty((len(X), 0))
-    total = np.zeros((len(X), n_outputs), ACC_DTYPE)
-    with np.errstate(all="ignore"):  # A value that is not finite becomes a status.
-        for of_rows in values:
-            total += of_rows(X)
-    return total

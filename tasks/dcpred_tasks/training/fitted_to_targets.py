@@ -19,7 +19,8 @@ from dcpred_tasks.dtypes import FloatArray, IntArray, SingleArray
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.scaling import LEARNED, Scaling
-from dcpred_tasks.model.terms import Term, offset_of, read_terms
+from dcpred_tasks.model.term import Term, offset_of
+from dcpred_tasks.model.terms import read_terms
 from dcpred_tasks.training import term_fits
 from dcpred_tasks.training.categories import CrossFitted
 from dcpred_tasks.training.folds import Folds

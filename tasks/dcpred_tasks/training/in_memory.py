@@ -24,7 +24,7 @@ from dcpred_tasks.model.compact_model import Model, score_rows
 from dcpred_tasks.model.label_rule import HALF
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import TargetTransform, fitted_transform
-from dcpred_tasks.model.terms import offset_of
+from dcpred_tasks.model.term import offset_of
 from dcpred_tasks.model.tree import Router
 from dcpred_tasks.model.uncertainty import FEWEST_ROWS
 from dcpred_tasks.process import one_thread

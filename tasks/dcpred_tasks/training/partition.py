@@ -20,7 +20,7 @@ from dcpred_tasks.model.moments import feature_reference
 from dcpred_tasks.model.one_hot import Coding, coded_columns
 from dcpred_tasks.model.scaling import LEARNED, STRIP_NUMBERS, Scaling, column_sums, fit_scaling, row_strips
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform
-from dcpred_tasks.model.terms import Term
+from dcpred_tasks.model.term import Term
 from dcpred_tasks.model.tree import Router
 from dcpred_tasks.model.uncertainty import Uncertainty
 from dcpred_tasks.process import one_thread

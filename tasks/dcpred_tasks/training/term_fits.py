@@ -1,4 +1,4 @@
-"""How terms of a model beside its kernels (model/terms.py) are fitted, before leaves are.
+"""How terms of a model beside its kernels (model/term.py) are fitted, before leaves are.
 
 Leaves learn what terms leave: of a regression the residual, of classes a loss of the sum. The local SVM takes
 no offset, so a leaf beside terms is a refined one.
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.leaf_model import COMPACT
-from dcpred_tasks.model.terms import Term
+from dcpred_tasks.model.term import Term
 from dcpred_tasks.training.losses import DISTANCE
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
