@@ -27,7 +27,6 @@ from dcpred_tasks.artifacts.model_layout import (
     SELF_TEST,
     SUPPORT,
     arrays_of,
-    background_of,
     check_body,
     check_declared,
     check_model,
@@ -37,6 +36,7 @@ from dcpred_tasks.artifacts.model_layout import (
     declared_array,
     named_dimensions,
     of_terms,
+    part_of,
     parts_of_table,
     read_model_schema,
     read_weights,
@@ -51,7 +51,14 @@ from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import LeafModels, Model, Reference, Support
 from dcpred_tasks.model.feature_map import Knots
 from dcpred_tasks.model.kernels import Kernel
-from dcpred_tasks.model.leaf_arrays import ModelArray, Parts, model_arrays
+from dcpred_tasks.model.leaf_arrays import (
+    Background,
+    ModelArray,
+    Parts,
+    from_held,
+    held_arrays,
+    model_arrays,
+)
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform
 from dcpred_tasks.model.terms import read_terms
@@ -214,12 +221,12 @@ class Artifact:
             leaf_rows=a["leaf_rows"],
             local_kernel=Kernel(**self.body["local_kernel"]),
             support=self.support() if support else None,
-            reference=_reference(a),
+            reference=part_of(a, Reference, "feature_"),
             leaf_models=LeafModels(name, a["machine_at"], a["machine_packed"]) if name else None,
             uncertainty=uncertainty_of(a),
-            background=background_of(a),
+            background=part_of(a, Background, "background_"),
             parts=self._parts(scaling.n_features),
-            bins=Bins(*(a[name] for name in BINS)) if BINS.keys() <= a.keys() else None,
+            bins=part_of(a, Bins, "bin_"),
             target=TargetTransform.of_document(self.body.get("target", NO_TRANSFORM.document())),
             terms=read_terms(terms, a),
         )
@@ -248,7 +255,7 @@ class Artifact:
         a = read_arrays(self.path, self.group, self.body["arrays"], _stored(SUPPORT, self.body["arrays"]))
         n_leaves, gamma = len(a["support_intercept"]), self.body["local_kernel"]["gamma"]
         a.setdefault("support_gamma", np.full(n_leaves, gamma, ACC_DTYPE))
-        support = Support(**{name.removeprefix("support_"): value for name, value in a.items()})
+        support = from_held(Support, a, "support_")
         with checked(self.path):
             check_support(support)
         return support
@@ -258,7 +265,7 @@ class Artifact:
         if not self.declared:
             return None
         a = read_arrays(self.path, self.group, self.declared, SELF_TEST)
-        return SelfTest(*(a[name] for name in SELF_TEST))
+        return from_held(SelfTest, a, "self_test_")
 
 
 def write_model(
@@ -307,7 +314,7 @@ def write_model(
     }
     model_hash = digest_json(body)
     test = make_self_test(model)
-    tests = dict(zip(SELF_TEST, (test.rows, test.decision, test.tolerance), strict=True))
+    tests = held_arrays(test, "self_test_")
     document = {
         "format": FORMAT,
         "version": max(*_versions(model, encoding), *(declared_array(name).since for name in arrays)),
@@ -494,9 +501,3 @@ def _stored(wanted: Mapping[str, ModelArray], declared: Mapping[str, Any]) -> di
         for name, array in wanted.items()
         if name in declared or (array.since == 1 and name not in unless)
     }
-
-
-def _reference(a: Mapping[str, NDArray[Any]]) -> Reference | None:
-    if "feature_mean" not in a:
-        return None
-    return Reference(a["feature_mean"], a["feature_sd"], a.get("feature_gaps"))

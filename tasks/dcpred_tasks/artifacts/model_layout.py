@@ -8,118 +8,98 @@ them is checked here, and an inconsistency raises ValueError.
 import math
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, IntArray
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, IntArray
 from dcpred_tasks.engine.layout import laid_out_bytes
 from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.model import symlog, terms
 from dcpred_tasks.model.basis import BOUNDS
 from dcpred_tasks.model.bins import Bins
-from dcpred_tasks.model.compact_model import LeafModels, Model, Support
+from dcpred_tasks.model.compact_model import LeafModels, Model, Reference, Support
+from dcpred_tasks.model.feature_map import MAP, Clip, Knots
 from dcpred_tasks.model.kernels import DEFAULTS, KERNELS, STORED
 from dcpred_tasks.model.leaf_arrays import (
-    EDGE,
     Background,
     ModelArray,
     OutputWeights,
     Parts,
     are_offsets,
+    from_held,
+    held_arrays,
     model_arrays,
 )
 from dcpred_tasks.model.leaf_model import check_leaf_model
+from dcpred_tasks.model.one_hot import Coding
+from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.target_encoding import PREFIX, TargetEncoding
 from dcpred_tasks.model.target_transform import TargetTransform
+from dcpred_tasks.model.tree import TREE, Tree
 from dcpred_tasks.model.uncertainty import LEVELS, Calibration, Intervals, Novelty, Scale, Uncertainty
 from dcpred_tasks.process import memory_bytes
 from dcpred_tasks.schema.schema import Schema, read_schema
+from dcpred_tasks.scoring.self_test import SelfTest
 
-# Arrays by their names on disk, with the names of dimensions by which xarray opens them.
+T = TypeVar("T")
+Held = tuple[tuple[str, type, str], ...]
+
+
+def _since(arrays: Mapping[str, ModelArray], version: int) -> dict[str, ModelArray]:
+    return {name: array for name, array in arrays.items() if array.since == version}
+
+
+# Arrays by their names on disk, as the classes that hold them declare them.
 COMPACT = {
-    "shift": ModelArray(ACC_DTYPE, ("feature",)),
-    "factor": ModelArray(ACC_DTYPE, ("feature",)),
-    "tree_starts": ModelArray(INDEX_DTYPE, ("node_edge",)),
-    "tree_children": ModelArray(LEAF_DTYPE, ("child",)),
-    "tree_centres": ModelArray(MODEL_DTYPE, ("child", "feature")),
+    **model_arrays(Scaling),
+    **model_arrays(Tree, TREE),
     **model_arrays(Model),
     "leaf_rows": ModelArray(INDEX_DTYPE, ("leaf",)),
 }
 # In place of `beta` where leaves lack classes: the weights of each leaf for its outputs.
-PRESENT = {
-    "output_at": ModelArray(INDEX_DTYPE, (EDGE,), since=7),
-    "outputs": ModelArray(LEAF_DTYPE, ("present_output",), offsets="output_at", since=7),
-    "weights": ModelArray(MODEL_DTYPE, ("weight",), since=7),
-}
-SUPPORT = model_arrays(Support, "support_")
-# Leaf models in place of compact ones; version 0.1.0 named them so.
-LEAF_MODELS = model_arrays(LeafModels, "machine_")
+PRESENT = model_arrays(OutputWeights)
+# Optional parts of a model, with the class of each, and what begins the names of its arrays. Leaf models are
+# in place of compact ones; version 0.1.0 named them so. Scored rows are compared with bins of training rows;
+# background rows serve contributions.
+OPTIONAL: Held = (
+    ("support", Support, "support_"),
+    ("leaf_models", LeafModels, "machine_"),
+    ("reference", Reference, "feature_"),
+    ("bins", Bins, "bin_"),
+    ("background", Background, "background_"),
+)
+SUPPORT, LEAF_MODELS, _REFERENCE, BINS, BACKGROUND = (
+    model_arrays(part, prefix) for _, part, prefix in OPTIONAL
+)
 # Optional arrays: earlier readers ignore them, and adding one needs no new version.
-REFERENCE = {
-    "feature_mean": ModelArray(ACC_DTYPE, ("feature",)),
-    "feature_sd": ModelArray(ACC_DTYPE, ("feature",)),
-}
+REFERENCE = _since(_REFERENCE, 1)
 # How features become columns; only in models with one-hot encoded features or missing values. Other arrays of
 # features then have an entry for each column, except those of raw features.
-CODING = {
-    "source": ModelArray(INDEX_DTYPE, ("column",), since=3),
-    "code": ModelArray(ACC_DTYPE, ("column",), since=3),
-}
+CODING = _since(model_arrays(Coding), 3)
 # Only in models with missing values: their marker, and the share of training rows that lack each feature.
-GAPS = {
-    "gap": ModelArray(ACC_DTYPE, ("feature",), since=5),
-    "feature_gaps": ModelArray(ACC_DTYPE, ("feature",), since=5),
-}
+GAPS = _since(model_arrays(Coding) | _REFERENCE, 5)
 # Only in models of earlier versions with features on a logarithmic scale.
 SYMLOG = {name: ModelArray(ACC_DTYPE, ("feature",), since=6) for name in symlog.NAMES}
 # Only in models with mapped features; knots only for quantile maps.
-MAPS = {f"map_{name}": ModelArray(ACC_DTYPE, ("feature",), since=8) for name in ("centre", "rate", "sd")}
-KNOTS = {
-    "map_at": ModelArray(INDEX_DTYPE, ("knot_edge",), since=8),
-    "map_knot": ModelArray(MODEL_DTYPE, ("map_knot",), offsets="map_at", since=8),
-    "map_value": ModelArray(MODEL_DTYPE, ("map_knot",), offsets="map_at", since=8),
-}
+MAPS = model_arrays(Clip, MAP)
+KNOTS = {name: array for name, array in model_arrays(Knots, MAP).items() if name not in MAPS}
 # Only in models with target encoding. Other arrays of features then describe encoded features.
-TARGETS = {
-    "target_feature": ModelArray(INDEX_DTYPE, ("target_feature",), since=7),
-    "target_at": ModelArray(INDEX_DTYPE, ("target_edge",), since=7),
-    "target_table": ModelArray(ACC_DTYPE, ("position", "mean"), since=7),
-}
+TARGETS = model_arrays(TargetEncoding, PREFIX)
 # Uncertainty of a model. Optional: novelty as a whole, and all that its task has. Decision values and labels
 # do not depend on it.
-NOVELTY = model_arrays(Novelty, "novelty_")
-CALIBRATION = {
-    "calibration_knot": ModelArray(ACC_DTYPE, ("knot",)),
-    "calibration_value": ModelArray(ACC_DTYPE, ("knot",)),
-    "calibration_prior": ModelArray(ACC_DTYPE, ("class",)),
-    "calibration_share": ModelArray(ACC_DTYPE, ("share",)),
-    "calibration_weight": ModelArray(ACC_DTYPE, ("class",), since=9),  # only in models with class weights
-}
-INTERVALS = {
-    "interval_spread": ModelArray(ACC_DTYPE, ("leaf",)),
-    "interval_alpha": ModelArray(ACC_DTYPE, ("alpha",)),
-    "interval_quantile": ModelArray(ACC_DTYPE, ("alpha",)),
-}
-# Background rows of contributions. Optional.
-BACKGROUND = model_arrays(Background, "background_")
-SELF_TEST = {
-    "self_test_rows": ModelArray(ACC_DTYPE, ("self_test_row", "feature")),
-    "self_test_decision": ModelArray(ACC_DTYPE, ("self_test_row", "output")),
-    "self_test_tolerance": ModelArray(ACC_DTYPE, ("self_test_row",)),
-}
-# The distribution of training rows, which scored rows are compared with. Optional.
-BINS = {
-    "bin_at": ModelArray(INDEX_DTYPE, ("binned_edge",), since=2),
-    "bin_edge": ModelArray(ACC_DTYPE, ("bin_edge",), offsets="bin_at", since=2),
-    "bin_rows": ModelArray(INDEX_DTYPE, ("bin",), since=2),
-}
+UNCERTAIN: Held = (
+    ("novelty", Novelty, "novelty_"),
+    ("calibration", Calibration, "calibration_"),
+    ("intervals", Intervals, "interval_"),
+    ("scale", Scale, "scale_"),
+)
+NOVELTY, CALIBRATION, _INTERVALS, SCALE = (model_arrays(part, prefix) for _, part, prefix in UNCERTAIN)
 # Intervals whose widths follow the prediction. A reader without the scale would compute other widths.
-QUANTILES = {
-    "interval_share": ModelArray(ACC_DTYPE, ("quantile_share",)),
-    "interval_signed": ModelArray(ACC_DTYPE, ("quantile_share",)),
-}
-SCALE = model_arrays(Scale, "scale_")
+QUANTILES = {name: array for name, array in _INTERVALS.items() if array.dimensions == ("quantile_share",)}
+INTERVALS = {name: array for name, array in _INTERVALS.items() if name not in QUANTILES}
+SELF_TEST = model_arrays(SelfTest, "self_test_")
 SURE = NOVELTY | CALIBRATION | INTERVALS | QUANTILES | SCALE | BACKGROUND
 OF_ROWS = CODING | GAPS | SYMLOG | MAPS | KNOTS | TARGETS  # how raw rows become rows of columns
 OF_COLUMNS = GAPS | SYMLOG | MAPS | KNOTS  # only beside CODING
@@ -184,25 +164,21 @@ def check_sizes(arrays: Mapping[str, NDArray[Any]]) -> None:
 
 def arrays_of(model: Model) -> dict[str, NDArray[Any]]:
     """The arrays of a model by their names on disk."""
-    special: dict[str, NDArray[Any]] = {**model.scaling.arrays(), **model.tree.arrays()}
-    own = [*COMPACT, *(name for name in OF_ROWS if name in special)]
-    arrays = {name: special.get(name, getattr(model, name, None)) for name in own}
-    if model.support is not None:
-        arrays |= {name: getattr(model.support, name.removeprefix("support_")) for name in SUPPORT}
-    if model.leaf_models is not None:
-        arrays |= {"machine_at": model.leaf_models.at, "machine_packed": model.leaf_models.packed}
-    if model.reference is not None:
-        arrays |= {"feature_mean": model.reference.mean, "feature_sd": model.reference.sd}
-        arrays |= {} if model.reference.gaps is None else {"feature_gaps": model.reference.gaps}
-    if model.bins is not None:
-        arrays |= {name: getattr(model.bins, name.removeprefix("bin_")) for name in BINS}
-    arrays |= uncertainty_arrays(model.uncertainty)
-    if model.background is not None:
-        arrays |= {name: getattr(model.background, name.removeprefix("background_")) for name in BACKGROUND}
+    arrays = {
+        **model.scaling.arrays(),
+        **model.tree.arrays(),
+        **held_arrays(model),
+        "leaf_rows": model.leaf_rows,
+    }
+    for holder, parts in ((model, OPTIONAL), (model.uncertainty, UNCERTAIN)):
+        for name, _, prefix in parts:
+            part = getattr(holder, name, None)
+            arrays |= {} if part is None else held_arrays(part, prefix)
+    for name in ("calibration_weight", "leaf_factor"):
+        if name in arrays and not arrays[name].size:
+            del arrays[name]
     for term in model.terms:
         arrays |= term.arrays()
-    if not model.leaf_factor.size:
-        del arrays["leaf_factor"]
     weights = model.beta
     if model.n_outputs > 1 and weights.nbytes < math.prod(weights.shape) * np.dtype(MODEL_DTYPE).itemsize:
         del arrays["beta"]
@@ -232,40 +208,18 @@ def wanted_of_uncertainty(task: str, declared: Mapping[str, Any]) -> dict[str, M
     return {name: array for name, array in own.items() if array.since == 1 or name in declared}
 
 
-def uncertainty_arrays(uncertainty: Uncertainty | None) -> dict[str, NDArray[Any]]:
-    """The arrays of uncertainty by their names on disk."""
-    if uncertainty is None:
-        return {}
-    parts = (
-        ("novelty_", uncertainty.novelty),
-        ("calibration_", uncertainty.calibration),
-        ("interval_", uncertainty.intervals),
-        ("scale_", uncertainty.scale),
-    )
-    arrays = {f"{prefix}{k}": v for prefix, part in parts if part is not None for k, v in vars(part).items()}
-    if not arrays.get("calibration_weight", np.empty(1)).size:
-        del arrays["calibration_weight"]
-    return arrays
+def part_of(arrays: Mapping[str, NDArray[Any]], holder: type[T], prefix: str) -> T | None:
+    """A part of a model among its arrays; None where they are absent."""
+    try:
+        return from_held(holder, arrays, prefix)
+    except KeyError:
+        return None
 
 
 def uncertainty_of(arrays: Mapping[str, NDArray[Any]]) -> Uncertainty | None:
-    """The inverse of `uncertainty_arrays`, among other arrays; None where all are absent."""
-
-    def part(holder: Any, prefix: str) -> Any:
-        own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-        return holder(**own) if own else None
-
-    novelty = part(Novelty, "novelty_")
-    if novelty is None:
-        return None
-    own = part(Calibration, "calibration_"), part(Intervals, "interval_"), part(Scale, "scale_")
-    return Uncertainty(novelty, *own)
-
-
-def background_of(arrays: Mapping[str, NDArray[Any]]) -> Background | None:
-    """The background rows among the arrays of a model; None where it has none."""
-    own = {k.removeprefix("background_"): arrays[k] for k in BACKGROUND if k in arrays}
-    return Background(**own) if own else None
+    """The uncertainty among the arrays of a model; None where it has none."""
+    parts: dict[str, Any] = {name: part_of(arrays, part, prefix) for name, part, prefix in UNCERTAIN}
+    return None if parts["novelty"] is None else Uncertainty(**parts)
 
 
 KEY = "schema"

@@ -13,11 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray
+from dcpred_tasks.model.leaf_arrays import Line
 
 MOST_BINS, MOST_CATEGORIES, MOST_EDGES = 20, 256, 2**16
 SAMPLE = 2**14  # most rows that bins are fitted to
@@ -34,9 +36,9 @@ class Bins:
           between edges, above the last one, and those with NaN
     """
 
-    at: IntArray
-    edge: FloatArray
-    rows: IntArray
+    at: Annotated[IntArray, Line(INDEX_DTYPE, ("binned_edge",), since=2)]
+    edge: Annotated[FloatArray, Line(ACC_DTYPE, ("bin_edge",), offsets="at", since=2)]
+    rows: Annotated[IntArray, Line(INDEX_DTYPE, ("bin",), since=2)]
 
     @cached_property
     def edges(self) -> list[FloatArray]:

@@ -99,9 +99,11 @@ class Reference:
     features those of the means.
     """
 
-    mean: FloatArray  # (n_encoded features,)
-    sd: FloatArray  # (n_encoded features,), standard deviations
-    gaps: FloatArray | None = None  # (n_encoded features,), from 0 to 1
+    mean: Annotated[FloatArray, Line(ACC_DTYPE, ("feature",))]
+    sd: Annotated[FloatArray, Line(ACC_DTYPE, ("feature",))]
+    """Standard deviations."""
+    gaps: Annotated[FloatArray | None, Line(ACC_DTYPE, ("feature",), since=5)] = None
+    """From 0 to 1."""
 
     def first(self, n_features: int) -> "Reference":
         """Those of the first features alone."""

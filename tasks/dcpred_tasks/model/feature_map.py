@@ -5,19 +5,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.model.leaf_arrays import Line, held_arrays, table
 
 MOST_KNOTS = 63  # six comparisons find the two that a number is between
 BOUND, THIRD = np.float32(3), np.float32(1 / 3)
 FAR = np.float32(2**20)  # From here on, s is the same in single precision.
 LARGEST_KNOT = 1e30  # Differences of knots do not overflow.
+MAP = "map_"  # begins the names of arrays
 UNITS = "centre", "rate", "sd"
-DTYPES = dict.fromkeys(UNITS, ACC_DTYPE) | {"at": INDEX_DTYPE, "knot": MODEL_DTYPE, "value": MODEL_DTYPE}
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +31,9 @@ class FeatureMap(ABC):
     sd      float64 (n_features,), standard deviation of s in sampled training rows
     """
 
-    centre: FloatArray
-    rate: FloatArray
-    sd: FloatArray
+    centre: Annotated[FloatArray, Line(ACC_DTYPE, ("feature",), since=8)]
+    rate: Annotated[FloatArray, Line(ACC_DTYPE, ("feature",), since=8)]
+    sd: Annotated[FloatArray, Line(ACC_DTYPE, ("feature",), since=8)]
 
     def __post_init__(self) -> None:
         shapes = {values.shape for values in (self.centre, self.rate, self.sd)}
@@ -63,7 +64,7 @@ class FeatureMap(ABC):
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """Its arrays by their names on disk."""
-        return {"map_centre": self.centre, "map_rate": self.rate, "map_sd": self.sd}
+        return held_arrays(self, MAP)
 
     @property
     def features(self) -> list[int]:
@@ -122,9 +123,9 @@ class Knots(FeatureMap):
     name   quantile, additive, or symlog of earlier formats
     """
 
-    at: IntArray
-    knot: SingleArray
-    value: SingleArray
+    at: Annotated[IntArray, Line(INDEX_DTYPE, ("knot_edge",), since=8)]
+    knot: Annotated[SingleArray, Line(MODEL_DTYPE, ("map_knot",), offsets="at", since=8)]
+    value: Annotated[SingleArray, Line(MODEL_DTYPE, ("map_knot",), offsets="at", since=8)]
     name: str = "quantile"
 
     def __post_init__(self) -> None:
@@ -192,9 +193,6 @@ class Knots(FeatureMap):
             least[feature], most[feature] = own.min(), own.max()
         return least, most
 
-    def arrays(self) -> dict[str, NDArray[np.generic]]:
-        return super().arrays() | {"map_at": self.at, "map_knot": self.knot, "map_value": self.value}
-
 
 def _first_crossing(s: FloatArray, knot: SingleArray, value: SingleArray) -> FloatArray:
     """The least u (n,) of each s by a curve that is not monotone; the nearest knot beyond its limits."""
@@ -212,16 +210,15 @@ def map_from_arrays(arrays: Mapping[str, Any]) -> FeatureMap | None:
 
     Files do not name the kind: knots of an additive map have values below 0, which quantiles have not.
     """
+    lines = table(Knots)
     given = {
-        name: np.asarray(arrays[f"map_{name}"], dtype)
-        for name, dtype in DTYPES.items()
-        if arrays.get(f"map_{name}") is not None
+        name: np.asarray(arrays[MAP + name], line.dtype)
+        for name, line in lines.items()
+        if arrays.get(MAP + name) is not None
     }
     if not given:
         return None
-    if absent := [
-        name for name in DTYPES if name not in given and (name in UNITS or len(given) > len(UNITS))
-    ]:
+    if absent := [name for name in lines if name not in given and (name in UNITS or len(given) > len(UNITS))]:
         raise ValueError(f"a map of features lacks its {absent[0]}")
     if len(given) == len(UNITS):
         return Clip(**given)

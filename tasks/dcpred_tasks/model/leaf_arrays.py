@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import pairwise
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -21,6 +21,7 @@ from dcpred_tasks.dtypes import (
     SingleArray,
 )
 
+T = TypeVar("T")
 LEAF, EDGE = "leaf", "leaf_edge"  # an edge is where the rows of a leaf begin or end
 
 
@@ -152,7 +153,7 @@ def model_arrays(holder: type, prefix: str = "") -> dict[str, ModelArray]:
     """The arrays of a holder on disk, with a prefix of names; offsets come before what they are of."""
     arrays: dict[str, ModelArray] = {}
     for name, line in table(holder).items():
-        if line.offsets:
+        if line.offsets and line.offsets not in table(holder):
             arrays[prefix + line.offsets] = ModelArray(INDEX_DTYPE, (EDGE,))
         dimensions = (line.flat,) if line.flat else line.dimensions
         offsets = prefix + line.offsets if line.offsets else ""
@@ -161,8 +162,18 @@ def model_arrays(holder: type, prefix: str = "") -> dict[str, ModelArray]:
 
 
 def held_arrays(holder: object, prefix: str = "") -> dict[str, NDArray[Any]]:
-    """The arrays of a holder by their names on disk."""
-    return {name: getattr(holder, name.removeprefix(prefix)) for name in model_arrays(type(holder), prefix)}
+    """The arrays of a holder by their names on disk, without those that are None."""
+    named = {name: getattr(holder, name.removeprefix(prefix)) for name in model_arrays(type(holder), prefix)}
+    return {name: array for name, array in named.items() if array is not None}
+
+
+def from_held(holder: type[T], arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> T:
+    """The inverse of `held_arrays`, among others. Raises KeyError without one of them."""
+    names = [name for name in model_arrays(holder, prefix) if name in arrays]
+    try:
+        return holder(**{name.removeprefix(prefix): arrays[name] for name in names})
+    except TypeError:
+        raise KeyError(f"arrays of {prefix or holder.__name__} are missing") from None
 
 
 KEPT_ROWS = 256  # most stored training rows of a leaf
@@ -216,12 +227,12 @@ class OutputWeights:
     n_outputs: int
     at: IntArray
     """int64 (n_leaves + 1,), offsets of basis functions."""
-    output_at: IntArray
+    output_at: Annotated[IntArray, Line(INDEX_DTYPE, (EDGE,), since=7)]
     """int64 (n_leaves + 1,), offsets into `outputs`."""
-    outputs: NDArray[np.int32]
-    """int32, the outputs that a leaf has weights for, ascending."""
-    weights: SingleArray
-    """float32, for each leaf the weights of its basis functions for its outputs, row by row."""
+    outputs: Annotated[NDArray[np.int32], Line(LEAF_DTYPE, ("present_output",), offsets="output_at", since=7)]
+    """The outputs that a leaf has weights for, ascending."""
+    weights: Annotated[SingleArray, Line(MODEL_DTYPE, ("weight",), since=7)]
+    """For each leaf the weights of its basis functions for its outputs, row by row."""
 
     @classmethod
     def from_dense(cls, beta: SingleArray, at: IntArray) -> "OutputWeights":

@@ -16,12 +16,14 @@ first: all else concerns the results.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray
 from dcpred_tasks.model.feature_map import FeatureMap
+from dcpred_tasks.model.leaf_arrays import Line
 
 LARGEST_CODE = 2**24  # Single precision holds every integer up to it.
 # From the least category of a feature to the largest: the engine has a lookup table. And entries of the
@@ -44,9 +46,9 @@ class Coding:
     Raises ValueError for inconsistent arrays.
     """
 
-    source: IntArray
-    code: FloatArray
-    gap: FloatArray | None = None
+    source: Annotated[IntArray, Line(INDEX_DTYPE, ("column",), since=3)]
+    code: Annotated[FloatArray, Line(ACC_DTYPE, ("column",), since=3)]
+    gap: Annotated[FloatArray | None, Line(ACC_DTYPE, ("feature",), since=5)] = None
     map: FeatureMap | None = None
 
     def __post_init__(self) -> None:

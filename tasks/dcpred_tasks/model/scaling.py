@@ -5,7 +5,7 @@ one-hot encoding, maps or missing values. Target encoding comes first
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model import symlog
 from dcpred_tasks.model.feature_map import map_from_arrays
+from dcpred_tasks.model.leaf_arrays import Line, held_arrays
 from dcpred_tasks.model.one_hot import Coding
 from dcpred_tasks.model.target_encoding import TargetEncoding, encoding_of
 
@@ -49,8 +50,8 @@ class Scaling:
     and without target encoding these are the raw features.
     """
 
-    shift: FloatArray
-    factor: FloatArray
+    shift: Annotated[FloatArray, Line(ACC_DTYPE, ("feature",))]
+    factor: Annotated[FloatArray, Line(ACC_DTYPE, ("feature",))]
     coding: Coding | None = None
     targets: TargetEncoding | None = None
 
@@ -140,7 +141,7 @@ class Scaling:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Its arrays by name, with those of the one-hot and target encodings if present."""
-        own: dict[str, NDArray[Any]] = {"shift": self.shift, "factor": self.factor}
+        own = held_arrays(self)
         for part in (self.coding, self.targets):
             own |= {} if part is None else part.arrays()
         return own

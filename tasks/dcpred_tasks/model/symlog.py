@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
-from dcpred_tasks.model.feature_map import DTYPES, MOST_KNOTS, UNITS, Knots
+from dcpred_tasks.model.feature_map import MOST_KNOTS, UNITS, Knots
+from dcpred_tasks.model.leaf_arrays import table
 from dcpred_tasks.model.one_hot import Coding
 
 NAMES = tuple(f"symlog_{name}" for name in UNITS)
@@ -39,5 +40,5 @@ def log_knots(
     value = np.stack([KNOT if plain[feature] else VALUE for feature in mapped]) if len(mapped) else VALUE[:0]
     at = np.append(0, np.cumsum(np.where(rate == 0, 0, MOST_KNOTS)))
     knots = {"at": at, "knot": np.tile(KNOT, len(mapped)), "value": value.ravel()}
-    typed = {name: array.astype(DTYPES[name]) for name, array in knots.items()}
+    typed = {name: array.astype(table(Knots)[name].dtype) for name, array in knots.items()}
     return Knots(centre, rate, sd, **typed, name="symlog"), shift, factor

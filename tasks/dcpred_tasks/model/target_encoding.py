@@ -14,12 +14,13 @@ values, logarithmic scales, engines) see encoded rows, as if they had been store
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.model.leaf_arrays import Line, held_arrays
 
 PREFIX = "target_"  # begins the names of its arrays
 FEWEST_POSITIONS = 2  # positions without a known category: all others, and a missing value
@@ -39,9 +40,9 @@ class TargetEncoding:
     """
 
     n_features: int
-    feature: IntArray
-    at: IntArray
-    table: FloatArray
+    feature: Annotated[IntArray, Line(INDEX_DTYPE, ("target_feature",), since=7)]
+    at: Annotated[IntArray, Line(INDEX_DTYPE, ("target_edge",), since=7)]
+    table: Annotated[FloatArray, Line(ACC_DTYPE, ("position", "mean"), since=7)]
 
     def __post_init__(self) -> None:
         feature, at, table = self.feature, self.at, self.table
@@ -149,8 +150,7 @@ class TargetEncoding:
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """Its arrays by name; `encoding_of` takes them."""
-        own: dict[str, NDArray[np.generic]] = {"feature": self.feature, "at": self.at, "table": self.table}
-        return {f"{PREFIX}{name}": array for name, array in own.items()}
+        return held_arrays(self, PREFIX)
 
 
 def encoding_of(arrays: Mapping[str, Any], n_columns: int) -> TargetEncoding | None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
-from dcpred_tasks.model.leaf_arrays import held_arrays, model_arrays
+from dcpred_tasks.model.leaf_arrays import from_held, held_arrays
 
 RowValues = Callable[[NDArray[Any]], FloatArray]
 
@@ -65,8 +65,7 @@ class Term(ABC):
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The inverse of `arrays`, among others."""
-        prefix = f"{cls.name}_"
-        return cls(**{name.removeprefix(prefix): arrays[name] for name in model_arrays(cls, prefix)})
+        return from_held(cls, arrays, f"{cls.name}_")
 
 
 def offset_of(values: Sequence[RowValues], X: NDArray[Any], n_outputs: int) -> FloatArray:

@@ -1,14 +1,14 @@
 """The fitted tree as flat arrays, and the walk down it. training/tree_fitting.py defines the arrays.
 
 The core has one router, the tree of nearest centres. A further one is a class with the members of `Router`
-and a place in ROUTERS; artifacts/model_layout.py declares its arrays. The compiled engine walks trees of
-nearest centres alone: the definition scores rows of other routers.
+and a place in ROUTERS; lines declare its arrays, and artifacts/model_layout.py has them in COMPACT. The
+compiled engine walks trees of nearest centres alone: the definition scores rows of other routers.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol, Self
+from typing import Annotated, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,9 @@ from dcpred_tasks.dtypes import (
     SingleArray,
 )
 from dcpred_tasks.model.kernels import RowArray
+from dcpred_tasks.model.leaf_arrays import Line, from_held, held_arrays
 
+TREE = "tree_"  # begins the names of its arrays
 BEAM_ROWS = 16_384
 EXTRA_WAYS = 2  # extra ways: after merges of leaves, several ways lead to one leaf
 PADDING = np.iinfo(INDEX_DTYPE).max  # the node or leaf of a way that a row does not have
@@ -38,9 +40,12 @@ AT_ONCE = 2**22  # numbers of rows in double precision that descend at once
 class Tree:
     """The arrays of a tree; every row walks from node 0 to a leaf."""
 
-    starts: IntArray  # (n_nodes + 1,), the first centre of each node
-    children: NDArray[np.int32]  # (n_centres,), the node that a centre leads to, or ~leaf
-    centres: SingleArray  # (n_centres, n_features), scaled
+    starts: Annotated[IntArray, Line(INDEX_DTYPE, ("node_edge",))]
+    """The first centre of each node."""
+    children: Annotated[NDArray[np.int32], Line(LEAF_DTYPE, ("child",))]
+    """The node that a centre leads to, or ~leaf."""
+    centres: Annotated[SingleArray, Line(MODEL_DTYPE, ("child", "feature"))]
+    """Scaled."""
 
     @classmethod
     def single(cls, n_columns: int) -> Self:
@@ -49,11 +54,11 @@ class Tree:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        return cls(arrays["tree_starts"], arrays["tree_children"], arrays["tree_centres"])
+        return from_held(cls, arrays, TREE)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Its arrays by their names in a model."""
-        return {"tree_starts": self.starts, "tree_children": self.children, "tree_centres": self.centres}
+        return held_arrays(self, TREE)
 
     @property
     def points(self) -> SingleArray:

@@ -44,11 +44,13 @@ class Calibration:
     weight       float64 (n_classes,), w: weights of the classes in training; (0,) where all are 1
     """
 
-    knot: FloatArray
-    value: FloatArray
-    prior: FloatArray
-    share: FloatArray
-    weight: FloatArray = field(default_factory=lambda: np.empty(0))
+    knot: Annotated[FloatArray, Line(ACC_DTYPE, ("knot",))]
+    value: Annotated[FloatArray, Line(ACC_DTYPE, ("knot",))]
+    prior: Annotated[FloatArray, Line(ACC_DTYPE, ("class",))]
+    share: Annotated[FloatArray, Line(ACC_DTYPE, ("share",))]
+    weight: Annotated[FloatArray, Line(ACC_DTYPE, ("class",), since=9)] = field(
+        default_factory=lambda: np.empty(0)
+    )
 
     def scores(self, decision: FloatArray) -> FloatArray:
         """g of decision values of any shape; NaN stays NaN."""
@@ -110,11 +112,15 @@ class Intervals:
     Where widths follow a Scale, σ is that of the leaf times exp of it.
     """
 
-    spread: FloatArray
-    alpha: FloatArray
-    quantile: FloatArray
-    share: FloatArray = field(default_factory=lambda: np.empty(0))
-    signed: FloatArray = field(default_factory=lambda: np.empty(0))
+    spread: Annotated[FloatArray, Line(ACC_DTYPE, ("leaf",))]
+    alpha: Annotated[FloatArray, Line(ACC_DTYPE, ("alpha",))]
+    quantile: Annotated[FloatArray, Line(ACC_DTYPE, ("alpha",))]
+    share: Annotated[FloatArray, Line(ACC_DTYPE, ("quantile_share",))] = field(
+        default_factory=lambda: np.empty(0)
+    )
+    signed: Annotated[FloatArray, Line(ACC_DTYPE, ("quantile_share",))] = field(
+        default_factory=lambda: np.empty(0)
+    )
 
     def sizes(self, leaf: LeafNumbers, log_scale: FloatArray) -> FloatArray:
         """σ of rows, float64 (n,).

@@ -5,6 +5,7 @@ values, which would affect every row without an error.
 """
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, Status
 from dcpred_tasks.errors import ModelFormatError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model, Scores
+from dcpred_tasks.model.leaf_arrays import Line
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scoring import scorer
 
@@ -28,12 +30,11 @@ NUDGE = 2.0**-40
 class SelfTest:
     """Up to ROWS raw rows and their decision values; n is 0 for a model that rows cannot test."""
 
-    rows: FloatArray
-    """float64 (n, n_features), raw."""
-    decision: FloatArray
-    """float64 (n, n_outputs)."""
-    tolerance: FloatArray
-    """float64 (n,): the absolute tolerance of a decision value of the row."""
+    rows: Annotated[FloatArray, Line(ACC_DTYPE, ("self_test_row", "feature"))]
+    """Raw."""
+    decision: Annotated[FloatArray, Line(ACC_DTYPE, ("self_test_row", "output"))]
+    tolerance: Annotated[FloatArray, Line(ACC_DTYPE, ("self_test_row",))]
+    """The absolute tolerance of a decision value of the row."""
 
 
 def make_self_test(model: Model) -> SelfTest:
