@@ -87,6 +87,20 @@ def test_a_refresh_copies_files_of_unchanged_blocks(world: Path, store: Proxy) -
 
 
 @pytest.mark.parametrize("spoilt", [False, True], ids=["in peace", "spoiled"])
+def test_an_output_without_tables_is_delivered(world: Path, store: Proxy, spoilt: bool) -> None:
+    """The reply to the new record of a block is lost."""
+    output, table = (store.address("parquet", f"{name}-later-{spoilt}") for name in ("out", "table"))
+    dcpred.score(world / "model", world / "data.zarr", output)
+    if spoilt:
+        store.set_faults({"match": "^PUT .*blocks/", "fault": "drop after", "times": 2})
+    assert dcpred.deliver(output, table, id=["id"]).added_blocks == 3
+    store.set_faults()
+    assert dcpred.verify(output, "full").in_delta
+    assert len(DeltaTable(table).to_pyarrow_table()) == N_ROWS
+    assert dcpred.deliver(output).added_blocks == 0
+
+
+@pytest.mark.parametrize("spoilt", [False, True], ids=["in peace", "spoiled"])
 def test_a_run_is_committed_once(world: Path, store: Proxy, spoilt: bool) -> None:
     """The reply to the transaction is lost, so that nobody knows whether it was written."""
     table = store.address("parquet", f"table-{spoilt}")

@@ -411,6 +411,20 @@ def test_a_refresh_reuses_files_of_unchanged_blocks(world: Path, tmp_path: Path)
         dcpred.refresh(world / "model", rows, tmp_path / "plain", parquet=True)
 
 
+def test_a_refresh_reuses_blocks_of_a_run_that_was_delivered(world: Path, tmp_path: Path) -> None:
+    """Its tables came later, and the next run has none."""
+    rows = make_rows(tmp_path / "new.zarr", zarr.open_array(world / "new.zarr/X")[:])
+    root = tmp_path / "root"
+    dcpred.refresh(world / "model", rows, root)
+    dcpred.deliver(root / "latest", tmp_path / "table", id=["number"])
+    assert dcpred.refresh(world / "model", rows, root).state == "unchanged"
+    zarr.open_group(rows, mode="r+")["X"][320] = 0.5
+    report = dcpred.refresh(world / "model", rows, root)
+    assert (report.taken_blocks, report.scored_blocks) == (2, 1)
+    assert dcpred.verify(root / "latest", level="full").ok
+    assert not (root / "latest/scores.parquet").exists()
+
+
 def test_a_damaged_file_is_not_reused(world: Path, tmp_path: Path) -> None:
     rows = make_rows(tmp_path / "new.zarr", zarr.open_array(world / "new.zarr/X")[:])
     dcpred.refresh(world / "model", rows, tmp_path / "root", parquet=True)
