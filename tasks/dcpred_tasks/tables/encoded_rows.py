@@ -5,7 +5,7 @@ X has the dtype that an import like the model gives it (`followed_dtype`): score
 rows, bit for bit.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -35,7 +35,6 @@ from dcpred_tasks.tables.arrow_columns import (
     remedy,
     text_values,
 )
-from dcpred_tasks.tables.footers import Footer
 from dcpred_tasks.tables.sources import open_source
 from dcpred_tasks.tables.stored_tables import (
     Group,
@@ -80,14 +79,10 @@ class FollowedTable(Table):
         taken = {*self.features, self.target}
         return [name for name in self.types if name not in taken and can_be_kept(name)]
 
-    def is_number(self, column: Column) -> bool:
-        """Whether values of a column are features, unchanged."""
-        return is_number(column, self.types[column.name])
-
     def is_safe(self, column: Column) -> bool:
         """Whether no value of a column can be refused: numbers that float64 holds."""
         kind = self.types[column.name]
-        return self.is_number(column) and not (pa.types.is_integer(kind) and kind.bit_width == 64)
+        return is_number(column, kind) and not (pa.types.is_integer(kind) and kind.bit_width == 64)
 
     @cached_property
     def identity(self) -> str:
@@ -129,12 +124,6 @@ def _followed(of: Table, model: str, schema: Schema) -> FollowedTable:
     _check_columns(table)
     _check_sizes(table)
     return table
-
-
-def _nulls(footers: Sequence[Footer], name: str) -> int | None:
-    """The number of missing values of a column; None where a file does not state it."""
-    counts = [one.nulls(name) for one in footers]
-    return None if None in counts else sum(filter(None, counts))
 
 
 def _check_columns(table: FollowedTable) -> None:
@@ -200,7 +189,7 @@ def _encoded(table: FollowedTable, column: Column, values: Any, group: Group) ->
     """The features of a column, each (n,). Raises DataError for values that the schema refuses."""
     name, file = column.name, group.footer.file
     try:
-        if table.is_number(column):
+        if is_number(column, table.types[name]):
             numbers = arrow_values(values)
             if pa.types.is_integer(values.type) and values.type.bit_width == 64:
                 there = arrow_values(values.drop_null()) if values.null_count else numbers
@@ -352,10 +341,9 @@ def _dtype_beside(table: FollowedTable, name: str) -> Any:
     if not is_plain_number(kind):
         return str
     dtype = np.dtype(kind.to_pandas_dtype())
-    nulls = _nulls([one for one in table.footers if name in one.schema.names], name)
-    if any(group.constants.get(name, 0) is None for group in table.groups):
-        nulls = None
-    if dtype.kind == "f" or nulls == 0:
+    counts = [one.nulls(name) for one in table.footers if name in one.schema.names]
+    is_lacked = any(group.constants.get(name, 0) is None for group in table.groups)
+    if dtype.kind == "f" or not (is_lacked or None in counts or any(counts)):
         return dtype
     return np.dtype(DOUBLE) if name == table.target and dtype.kind != "b" else str
 
@@ -371,8 +359,7 @@ def chunk_rows(table: FollowedTable, row_bytes: int) -> int:
 
 def open_cells(data: str) -> TableReader:
     """A reader of a table that no model encodes. Raises DataError."""
-    data = absolute(data)
-    return TableReader(_stored(data))
+    return TableReader(_stored(absolute(data)))
 
 
 def open_table(address: TableAddress) -> EncodedTable:

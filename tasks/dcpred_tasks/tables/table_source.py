@@ -1,4 +1,4 @@
-"""What a table is to its readers: an address, a version, files, and rows."""
+"""What a table is to its readers: an address, files, and rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -51,8 +51,6 @@ class TableSource:
     """Options of an import for tables of this kind alone."""
     address: str
     """Its address; where a table has versions, that of this version."""
-    version: int | None = None
-    """Its version; None for a table without versions."""
     schema: Any = None
     """Its columns in Arrow, where a log states them; None: its files state them."""
 
