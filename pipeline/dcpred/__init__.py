@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from dcpred.version import __version__
 
 if TYPE_CHECKING:
-    from dcpred.api.running import Evaluation, evaluate, refresh, repair, score
+    from dcpred.api.running import refresh, repair, score
     from dcpred.api.training import train, tune, validate
     from dcpred.datasets.importing import Imported, import_data
     from dcpred.datasets.splitting import Split, split
     from dcpred.datasets.writing import NotFinite, NotFiniteFeature
     from dcpred.estimators import DCPredClassifier, DCPredRegressor, Settings
+    from dcpred.evaluation import Evaluation, evaluate
     from dcpred.explanation import (
         ClassPart,
         Contribution,
@@ -115,7 +116,7 @@ _HOMES = {
     "DCPredClassifier": "estimators",
     "DCPredRegressor": "estimators",
     "DeliverReport": "scoring.deliver",
-    "Evaluation": "api.running",
+    "Evaluation": "evaluation",
     "Explanation": "explanation",
     "Explanations": "explanation",
     "Exported": "results.export",
@@ -146,7 +147,7 @@ _HOMES = {
     "compare": "extensions",
     "contributions": "explanation",
     "deliver": "scoring.deliver",
-    "evaluate": "api.running",
+    "evaluate": "evaluation",
     "explain": "explanation",
     "export": "results.export",
     "export_model": "model_export.export",

@@ -193,7 +193,7 @@ def run_demo(out: Path, n_workers: int | None) -> Demonstration:
     with compiled_ahead(), started_once(partial(connect, n_workers, None)) as pool:
         trained = train(f"{data}/X", f"{data}/y", model, SETTINGS, pool)
         scored = score(model, f"{data}/X", scores, pool)
-    quality = evaluate(model, f"{held_out}/X", f"{held_out}/y", early=True)
+    quality = evaluate(model, held_out, early=True)
     show(f"training a linear model and an exact SVM on {BASELINE_ROWS:,} of the rows, for comparison")
     baselines = _baselines(digits)
     return Demonstration(

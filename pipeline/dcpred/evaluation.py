@@ -5,7 +5,8 @@ results of blocks are merged: the result is the same, bit for bit, for any numbe
 """
 
 from collections import Counter
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ import numpy as np
 import zarr
 
 from dcpred.cost import measure_cost, predict_cost
-from dcpred.execution.pools import this_process
+from dcpred.execution.pools import chosen_pool, this_process
 from dcpred.execution.progress import COMPILING, counted, show, show_dashboard, show_step
 from dcpred.execution.workers import Pool, Workers
+from dcpred.located import address_of_model, labelled_rows
 from dcpred.plan import MIB, BlockPlan, plan_scoring
+from dcpred.public import typed
+from dcpred.summary import Summary
 from dcpred_tasks.artifacts.data_schema import check_same_encoding
 from dcpred_tasks.artifacts.drift_words import describe_drift
 from dcpred_tasks.artifacts.model_artifact import open_artifact
@@ -25,7 +29,7 @@ from dcpred_tasks.errors import DataError, Failure, IncompleteError, Interrupted
 from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model.compact_model import Model, check_features, check_matrix
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
-from dcpred_tasks.model.label_rule import Costs, threshold_of
+from dcpred_tasks.model.label_rule import Costs, given_costs, threshold_of
 from dcpred_tasks.scoring.scorer import chosen, is_compiled
 from dcpred_tasks.scoring.statistics import Statistics, sample_stride, why_unscored
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -51,27 +55,138 @@ def is_small(x: str) -> bool:
     return int(np.prod(open_array(x).shape, dtype=np.int64)) <= FEW_NUMBERS
 
 
+@dataclass(frozen=True, repr=False)
+class Evaluation(Summary, Mapping[str, Any]):
+    """Figures of a model on labelled data: a mapping, whose keys are also attributes.
+
+    Parameters
+    ----------
+    figures : dict
+        The figures by name, as `dcpred evaluate --json` prints them: accuracy, auc, log_loss, and so on, or
+        rmse, r2, mae, and so on.
+    """
+
+    figures: Mapping[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figures, as the command prints them with --json.
+
+        Returns
+        -------
+        dict
+            Figures by name.
+        """
+        return dict(self.figures)
+
+    def _shown(self) -> list[tuple[str, Any]]:
+        of_model = ("model", "model_hash", "data", "engine")
+        shown = [(name, value) for name, value in self.figures.items() if name not in of_model]
+        return [(name, value) for name, value in shown if isinstance(value, str | int | float)]
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "figures" and name in self.figures:
+            return self.figures[name]
+        raise AttributeError(f"This evaluation has no {name!r}. It has {', '.join(sorted(self))}.")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.figures]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.figures[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.figures)
+
+    def __len__(self) -> int:
+        return len(self.figures)
+
+
+@typed
 def evaluate(
-    path: str | Path,
-    x: str,
-    y: str,
-    pool: Pool = this_process,
+    model: Any,
+    data: Any,
     *,
     early: bool = False,
     cost: bool = True,
     drop_unlabelled: bool = False,
-    costs: Costs | None = None,
+    threshold: float | str | None = None,
+    costs: Any = None,
     metric: str | None = None,
-) -> dict[str, Any]:
-    """Quality and cost on the rows of a Zarr data set, block by block.
+    x: str = "X",
+    y: Any = "y",
+    workers: int | None = None,
+    client: Any = None,
+    verbose: bool = False,
+) -> Evaluation:
+    """Measure the quality of a model on labelled data, and its cost in linear predictions.
 
-    Returns the figures of `dcpred.figures`, with `cost` those of `Cost`, too, whose measurement takes two or
-    three seconds. Raises RefusedErrors, IncompleteError if workers died, InterruptedRunError.
+    Parameters
+    ----------
+    data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
+        Path or address of a data set, or its rows. Rows that are not stored as Zarr are written to a
+        temporary directory, which workers need to see.
+    early : bool, default False
+        Also measure the local models (early prediction).
+    cost : bool, default True
+        Measure the cost, which takes two or three seconds.
+    metric : str, optional
+        Also compute this score: the name of a scikit-learn scorer, ``"neg_mean_pinball_loss=0.9"`` or
+        ``"neg_mean_cost=50"``.
 
-    drop_unlabelled  whether to skip rows without a target, not refuse them
-    costs            costs of labels (dcpred_tasks.model.label_rule); None: labels follow decision values
-    metric           a score of dcpred_tasks.evaluation.named_scores; it becomes `metric` and `score`
+    Returns
+    -------
+    Evaluation
+        Figures by name, which are also attributes: accuracy, auc and so on, or rmse, r2 and so on.
+
+    Raises
+    ------
+    RefusedError
+        For wrong arguments or data.
+    IncompleteError
+        If workers died.
+
+    Notes
+    -----
+    Classification adds recall, precision, AUC and the most frequent confusions; regression adds quantiles of
+    residuals. Local processes or a Dask cluster evaluate large data, with the same result.
+
+    Examples
+    --------
+    >>> dcpred.evaluate("model", X_test, y=y_test).accuracy  # doctest: +SKIP
+    0.98
     """
+    path, taken = address_of_model(model), given_costs(threshold, costs)
+    pool = chosen_pool(workers, client)
+    with labelled_rows(data, x, y, path, client) as at:
+        if workers == -1 and is_small(at.x):
+            pool = this_process
+        figures = _figures(
+            path,
+            at.x,
+            at.y,
+            pool,
+            early=early,
+            cost=cost,
+            drop_unlabelled=drop_unlabelled,
+            costs=taken,
+            metric=metric,
+        )
+    return Evaluation(figures)
+
+
+def _figures(
+    path: str | Path,
+    x: str,
+    y: str,
+    pool: Pool,
+    *,
+    early: bool,
+    cost: bool,
+    drop_unlabelled: bool,
+    costs: Costs | None,
+    metric: str | None,
+) -> dict[str, Any]:
+    """The figures of rows at addresses, block by block."""
     artifact = open_artifact(path)
     model = open_evaluated(absolute(path), artifact.hash, early)
     Measures(model, costs, metric)  # It refuses what the model does not provide.

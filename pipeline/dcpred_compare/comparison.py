@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dcpred.api.arguments import training_data
+from dcpred.api.training import training_data
 from dcpred.execution.interrupts import interrupted, listening
 from dcpred.execution.pools import chosen_pool
 from dcpred.execution.progress import show_step, show_where

@@ -84,7 +84,7 @@ def main() -> None:
             pool,
         )
         seconds = time.perf_counter() - begin
-        found = evaluate(model, f"{held}/X", f"{held}/y", early=True, cost=False)
+        found = evaluate(model, held, early=True, cost=False)
         cost = measure_cost(
             read_model(model),
             open_array(f"{held}/X")[:COST_ROWS],

@@ -72,7 +72,7 @@ def test_a_leaf_model_goes_the_whole_way(name: str, data: Path, tmp_path: Path) 
     found = zarr.open_group(tmp_path / "out/scores.zarr", mode="r")["decision"][...]
     wanted, _ = score_rows(model, zarr.open_array(f"{data}/X", mode="r")[...])
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
-    told = evaluate(tmp_path / "model", f"{data}/X", f"{data}/y", cost=False)
+    told = evaluate(tmp_path / "model", data, cost=False)
     assert told["accuracy"] > 0.8
     shown = inspect_path(tmp_path / "model")
     assert shown["engine"] == "leaf models (not compiled: its leaves hold other models)"

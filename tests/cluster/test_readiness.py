@@ -74,7 +74,7 @@ def test_nothing_is_said_where_machine_code_is_there(data: Path, model: Path, tm
         with reporting(say):
             score(model, f"{data}/X", tmp_path / place, inline)
         with reporting(say):
-            evaluate(model, f"{data}/X", f"{data}/y", cost=False)
+            evaluate(model, data, cost=False)
     assert COMPILING not in say.told
     assert "scoring" in say.told
 
@@ -97,7 +97,7 @@ def test_evaluation_says_it_too(data: Path, model: Path, monkeypatch: pytest.Mon
     said_before: list[list[str]] = []
     monkeypatch.setattr(evaluate_block, "warm_up", lambda _: said_before.append(list(say.told)))
     with reporting(say):
-        evaluate(model, f"{data}/X", f"{data}/y", cost=False)
+        evaluate(model, data, cost=False)
     assert [told[-1] for told in said_before] == [COMPILING], (
         "the engine is loaded in this step, and in none that is counted"
     )

@@ -186,11 +186,11 @@ def test_rows_that_are_encoded_otherwise_are_refused(
     other = FRAME[600:].assign(colour="red")
     import_data(write_csv(other, tmp_path / "o.csv"), tmp_path / "o.zarr", target="label", ids=["id"])
     words = r"Cannot score .*o\.zarr/X with this model: .* encoded differently .*\. Import .* --like .*model"
-    x, y = f"{tmp_path}/o.zarr/X", f"{tmp_path}/o.zarr/y"
+    x = f"{tmp_path}/o.zarr/X"
     calls = [
         lambda: plan_run(folder / "model", x, tmp_path / "scores"),
         lambda: score(folder / "model", x, tmp_path / "scores", inline),
-        lambda: evaluate(folder / "model", x, y, cost=False),
+        lambda: evaluate(folder / "model", tmp_path / "o.zarr", cost=False),
         lambda: refresh(folder / "model", x, tmp_path / "root", inline),
     ]
     for call in calls:

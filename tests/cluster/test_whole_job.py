@@ -147,7 +147,7 @@ def on_a_disk(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Told:
     trained = train(f"{data}/X", f"{data}/y", folder / "model", make_settings(SETTINGS), inline)
     scored = score(folder / "model", f"{new}/X", folder / "out", inline)
     rows = [(row, "non_finite_feature") for row in BAD_ROWS]
-    accuracy = evaluate(folder / "model", f"{data}/X", f"{data}/y", cost=False)["accuracy"]
+    accuracy = evaluate(folder / "model", data, cost=False)["accuracy"]
     told = {"hash": trained.hash, "rows": rows, "accuracy": accuracy, "status": scored.status}
     return told, scores(open_place(folder / "out"))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dcpred.evaluation import Evaluation, evaluate
 from dcpred.execution.workers import InlineWorkers, Pool, Workers
 from dcpred.verification.verify import VerifyReport, verify
 
@@ -19,3 +20,10 @@ def verify_by(pool: Pool, output: str | Path, level: str, **options: Any) -> Ver
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dcpred.verification.verify.chosen_pool", lambda *_: pool)
         return verify(output, level, **options)
+
+
+def evaluate_by(pool: Pool, model: Path, data: str | Path) -> Evaluation:
+    """An evaluation by these workers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dcpred.evaluation.chosen_pool", lambda *_: pool)
+        return evaluate(model, data, cost=False)

@@ -254,7 +254,7 @@ def test_every_direct_reader_refuses_packed_rows(packed: Path, model: Path, tmp_
         "train": lambda: check_training_data(x, y, None, Settings()),
         "score": lambda: plan_run(model, x, tmp_path / "o"),
         "score with quarantine": lambda: plan_run(model, x, tmp_path / "o", may_lack_chunks=True),
-        "evaluate": lambda: evaluate(model, x, y),
+        "evaluate": lambda: evaluate(model, packed),
         "explain": lambda: explain_stored(model, x, [5]),
         "split": lambda: split(str(packed)),
         "fit": lambda: DCPredClassifier(n_leaves=1, landmarks=4).fit(group["X"], group["y"]),

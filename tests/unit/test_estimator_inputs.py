@@ -727,7 +727,7 @@ def test_stored_whole_numbers_that_float64_rounds_are_refused(tmp_path: Path) ->
     doors: list[Callable[[], Any]] = [
         lambda: train(x, y, tmp_path / "other", settings, inline),
         lambda: score(model, x, tmp_path / "out", inline),
-        lambda: evaluate(model, x, y, cost=False),
+        lambda: evaluate(model, tmp_path / "rounded.zarr", cost=False),
         lambda: explain_stored(model, x, [150]),
     ]
     for door in doors:

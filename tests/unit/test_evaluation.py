@@ -44,7 +44,7 @@ from dcpred_tasks.result_fields import Unit, result_class, result_field
 from dcpred_tasks.storage.addressed_arrays import open_array
 from support.data import make_group
 from support.models import random_model, random_rows
-from support.pools import inline
+from support.pools import evaluate_by, inline
 
 SINGLE = st.floats(width=32, allow_nan=False)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -501,7 +501,7 @@ def test_numbers_are_told_with_their_residuals(tmp_path: Path) -> None:
     y[3] = np.nan
     odd = make_group(tmp_path / "odd.zarr", X, y)
     with pytest.raises(DataError, match=r"row 3 of .*: it has no target\. .* omit .* --drop-unlabelled"):
-        evaluate(tmp_path / "model", f"{odd}/X", f"{odd}/y", cost=False)
+        evaluate(tmp_path / "model", odd, cost=False)
     text = make_group(tmp_path / "text.zarr", X, np.array(["a"] * 100, dtype=np.dtypes.StringDType()))
     assert "Name an array of numbers with --y" in command(tmp_path / "model", text, code=3)
 
@@ -664,10 +664,10 @@ def test_the_order_of_blocks_changes_no_bit(
     if task == "numbers":
         y = rng.normal(size=400) * 10.0 ** rng.integers(-9, 9, 400)
     data = make_group(tmp_path / "data.zarr", X, y, chunk_rows=10)
-    asked = (tmp_path / "model", f"{data}/X", f"{data}/y")
+    asked = (tmp_path / "model", data)
     here = evaluate(*asked, cost=False)
     assert (here["auc_resolution"] if task == "classes" else here["residual_resolution"]) > 0
-    assert evaluate(*asked, lambda: nullcontext(Shuffled()), cost=False) == here
+    assert evaluate_by(lambda: nullcontext(Shuffled()), *asked) == here
 
 
 def test_a_failed_block_ends_an_evaluation(made: Path) -> None:
@@ -675,11 +675,11 @@ def test_a_failed_block_ends_an_evaluation(made: Path) -> None:
         def each(self, body: Any, tasks: Any) -> Any:
             yield 0, Failure(MemoryError("none"), 3)
 
-    asked = (made / "model", f"{made}/data.zarr/X", f"{made}/data.zarr/y")
+    asked = (made / "model", made / "data.zarr")
     with pytest.raises(
         IncompleteError, match=r"Cannot evaluate rows 0 to \d+: 3 workers died .*\. Start workers"
     ):
-        evaluate(*asked, lambda: nullcontext(Deadly()), cost=False)
+        evaluate_by(lambda: nullcontext(Deadly()), *asked)
 
 
 @pytest.mark.parametrize("task", SCORERS)

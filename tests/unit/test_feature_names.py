@@ -305,10 +305,10 @@ def test_evaluate_compares_them(tmp_path: Path, model: DCPredClassifier, data: C
         named_zarr(tmp_path / "d.zarr", data, NAMES),
         named_zarr(tmp_path / "w.zarr", data, NAMES[::-1]),
     )
-    assert evaluate(tmp_path / "m", f"{good}/X", f"{good}/y", cost=False)["n_bad"] == 0
+    assert evaluate(tmp_path / "m", good, cost=False)["n_bad"] == 0
     with pytest.raises(
         DataError, match=r"w.zarr/X: its features are not those that the model was trained on"
     ):
-        evaluate(tmp_path / "m", f"{wrong}/X", f"{wrong}/y")
+        evaluate(tmp_path / "m", wrong)
     result = CliRunner().invoke(main, ["evaluate", str(tmp_path / "m"), str(wrong)])
     assert result.exit_code == 3

@@ -171,11 +171,9 @@ def test_every_reader_of_zarr_reads_it(model: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(X.oindex[np.array([5, 500])], X[...][[5, 500]])
     assert array_address(X) == find_rows(data, "X", model)
     assert open_array(find_rows(data, "id", model))[[3, 899]].tolist() == ["00003", "00899"]
-    found = evaluate(model, find_rows(data, "X", model), find_rows(data, "label", model), inline, cost=False)
+    found = evaluate(model, data, y="label", cost=False)
     import_data(data, tmp_path / "t.zarr", like=model, target="label")
-    imported = evaluate(
-        model, str(tmp_path / "t.zarr" / "X"), str(tmp_path / "t.zarr" / "y"), inline, cost=False
-    )
+    imported = evaluate(model, tmp_path / "t.zarr", cost=False)
     assert {**found, "data": ""} == {**imported, "data": ""}
     assert explain_stored(model, find_rows(data, "X", model), (7,))
 

@@ -151,7 +151,7 @@ def test_a_model_and_data(made: Callable[[str], Path], kind: str, monkeypatch: p
     folder = made(kind)
     page = report(folder / "model", data=folder / "data.zarr").html
     found, told = checked(page), shown(page)
-    numbers = evaluate(folder / "model", f"{folder}/data.zarr/X", f"{folder}/data.zarr/y", cost=False)
+    numbers = evaluate(folder / "model", folder / "data.zarr", cost=False).as_dict()
     assert "Errors by region" in titles(found)
     cost = predict_cost(read_model(folder / "model")).cost_ratio
     facts = zip(found.texts["dt"], found.texts["dd"], strict=True)
@@ -226,7 +226,7 @@ def test_an_evaluation_of_probabilities(made: Callable[[str], Path], monkeypatch
 
     monkeypatch.setattr(measures, "class_probabilities", logistic)
     folder = made("two classes")
-    told = evaluate(folder / "model", f"{folder}/data.zarr/X", f"{folder}/data.zarr/y", cost=False)
+    told = evaluate(folder / "model", folder / "data.zarr", cost=False).as_dict()
     found = checked(render(evaluation_page(told)).html)
     assert "Probabilities" in titles(found)
     assert "Reliability" in found.texts["h3"]
@@ -274,8 +274,7 @@ SECTIONS: dict[str, set[str]] = {}
 def evaluated(made: Callable[[str], Path]) -> None:
     for kind in KINDS:
         folder = made(kind)
-        rows = f"{folder}/data.zarr/X", f"{folder}/data.zarr/y"
-        EVALUATED[kind] = evaluate(folder / "model", *rows, cost=False)
+        EVALUATED[kind] = evaluate(folder / "model", folder / "data.zarr", cost=False).as_dict()
         (folder / "whole.json").write_text(json.dumps(EVALUATED[kind]))
         SECTIONS[kind] = set(titles(seen(report(folder / "whole.json").html)))
 

@@ -129,7 +129,7 @@ def test_an_evaluation_remarks_on_rows_that_were_trained_on(folder: Path, model:
         say = Recorder()
         group = folder / f"{data}.zarr"
         with reporting(say):
-            found = evaluate(folder / model, f"{group}/X", f"{group}/y", cost=False)
+            found = evaluate(folder / model, group, cost=False)
         assert found["trained_share"] == pytest.approx(told, abs=within)
         remarks = [text for text in say.told if "rows that the model was trained on" in text]
         assert len(remarks) == (told > 0)
@@ -140,7 +140,7 @@ def test_models_without_hashes_are_evaluated_all_the_same(
 ) -> None:
     monkeypatch.setattr(trained_rows, "FIELD", "another")  # as models of before have it
     group = folder / "known.zarr"
-    found = evaluate(folder / "by-driver", f"{group}/X", f"{group}/y", cost=False)
+    found = evaluate(folder / "by-driver", group, cost=False)
     assert found["trained_share"] is None
 
 

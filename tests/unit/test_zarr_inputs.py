@@ -82,7 +82,7 @@ def test_text_of_every_kind_is_a_target(words: Path, tmp_path: Path) -> None:
     model = tmp_path / "model"
     train(x, y, model, make_settings({**FEW, "task": "classification"}), inline)
     assert open_artifact(model).model().classes == ("ja", "nö")
-    assert evaluate(model, x, y, cost=False)["accuracy"] > 0.9
+    assert evaluate(model, words, cost=False)["accuracy"] > 0.9
     rows = draw_rows((x, y), None, "classification", 1000, 100, 0)
     assert (rows.n_classes, rows.n_unseen) == (2, 0)
     parts = split(str(words))
@@ -139,7 +139,7 @@ def test_two_classes_of_one_name_are_refused_by_every_reader(tmp_path: Path) -> 
     fitted = DCPredClassifier(**FEW).fit(X, np.array(["oak", "elm"])[POSITIVE.astype(int)])
     readers: dict[str, Callable[[], Any]] = {
         "train": lambda: check_training_data(x, y, None, make_settings(FEW)),
-        "evaluate": lambda: evaluate(model, x, y, cost=False),
+        "evaluate": lambda: evaluate(model, path, cost=False),
         "import": lambda: import_data(path, tmp_path / "new.zarr"),
         "fit": lambda: DCPredClassifier(**FEW).fit(group["X"], group["y"]),
         "fit in memory": lambda: DCPredClassifier(**FEW).fit(X, group["y"]),
@@ -239,7 +239,7 @@ def test_labels_of_the_fill_value_need_no_chunk(tmp_path: Path, y: np.ndarray) -
     note = f"{6 - stored(path)} of 6 chunks of {target} are not stored. They are read as the fill value"
     assert any(one.startswith(note) for one in say.told)
     assert open_artifact(model).provenance["report"]["n_rows"] == 120
-    assert evaluate(model, x, target, cost=False)["n_samples"] == 120
+    assert evaluate(model, path, cost=False)["n_samples"] == 120
     found = split(str(path))
     parts = [zarr.open_group(one, mode="r")["y"][:] for one in (found.train, found.test)]
     assert np.concatenate(parts).sum() == y.sum()
@@ -280,7 +280,7 @@ def test_only_labels_may_lack_chunks(tmp_path: Path) -> None:
         "train": lambda: check_training_data(x, y, None, make_settings(FEW)),
         "regression": lambda: check_training_data(x, y, None, make_settings({"task": "regression"})),
         "score": lambda: plan_run(model, x, tmp_path / "o"),
-        "evaluate": lambda: evaluate(model, x, y, cost=False),
+        "evaluate": lambda: evaluate(model, path, cost=False),
         "explain": lambda: explain_stored(model, x, [5]),
         "compare": lambda: draw_rows((x, y), None, "classification", 1000, 100, 0),
         "fit": lambda: DCPredClassifier(**FEW).fit(group["X"], group["y"]),

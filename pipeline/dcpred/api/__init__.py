@@ -1,5 +1,4 @@
-"""The public functions: one for each command, which parses options, calls it and prints its
-result.
+"""Public functions that take any data, and call several rooms.
 
 May import: everything of dcpred but dcpred.cli, and dcpred_tasks.
 """

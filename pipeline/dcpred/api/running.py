@@ -1,42 +1,93 @@
-"""Models at work: score, repair, deliver, refresh, look, verify, evaluate."""
+"""Models at work: score, repair, refresh."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import zarr
 
-from dcpred import evaluation
-from dcpred.api.arguments import (
-    address_of_model,
-    labelled_rows,
-    pool_for,
-    rows_to_score,
-    tolerance,
-    written_columns,
-)
-from dcpred.execution.pools import chosen_pool, this_process
+from dcpred.execution.pools import chosen_pool
+from dcpred.execution.workers import Pool
+from dcpred.located import address_of_model, located
 from dcpred.parameters import as_for
 from dcpred.public import checked, typed
 from dcpred.refreshing import refresh as refreshing
 from dcpred.refreshing.limits import Limits
 from dcpred.refreshing.refresh import RefreshReport, check_published
+from dcpred.runs.bad_rows import BadRowLimit
+from dcpred.runs.ledger import planned_version
 from dcpred.runs.manifest import ScoreReport
 from dcpred.runs.shards import Shard, parse_shard
 from dcpred.scoring import repair as repairing
 from dcpred.scoring import score as scoring
 from dcpred.scoring import score_shard as sharding
+from dcpred.scoring.blocks import FailurePolicy
+from dcpred.scoring.planning import Columns
+from dcpred.scoring.pools import store_threads
 from dcpred.scoring.score import check_rows_scored
 from dcpred.scoring.score_shard import ShardReport
-from dcpred.summary import Summary
+from dcpred_tasks.artifacts.block_files import PARQUET, ZARR
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.model.label_rule import given_costs
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.patterns import is_pattern
+
+
+def _pool_for(x: str, output: str | Path, workers: int | None, client: Any) -> Pool | None:
+    """The workers that score X into an output; None: one process per core, if there are several blocks."""
+    return (
+        None if workers == -1 and client is None else chosen_pool(workers, client, **store_threads(x, output))
+    )
+
+
+def _tolerance(
+    quarantine: bool,
+    max_bad_rows: int | None,
+    max_bad_fraction: float | None,
+    max_failures: int = FailurePolicy.max_failures,
+) -> FailurePolicy:
+    return FailurePolicy(quarantine, max_failures, BadRowLimit(max_bad_rows, max_bad_fraction))
+
+
+@contextmanager
+def _rows_to_score(
+    data: Any, x: str, model: str | Path, client: Any, output: str | Path, *, resumes: bool = False
+) -> Iterator[str]:
+    """As `located`, of rows without a target. A run of a Delta table keeps the version that it began with."""
+
+    def find(address: str | Path, name: str) -> str:
+        return find_rows(planned_version(address, output, resumes=resumes), name, model)
+
+    with located(data, x, None, None, find, client, output, model) as found:
+        yield found.x
+
+
+def _written_columns(
+    outputs: Sequence[str] | None,
+    alpha: float | None,
+    threshold: float | str | None,
+    costs: Any,
+    parquet: bool,
+    names: Sequence[str],
+    delta: str | Path | None = None,
+) -> Columns:
+    """The columns of a run; `names` are those before the scores in Parquet files. Raises SettingsError."""
+    if names and not parquet and delta is None:
+        raise SettingsError(
+            "Cannot name ids: no Parquet files are written. Add --parquet or --delta (in Python parquet=True"
+            " or delta=TABLE), or omit them."
+        )
+    return {
+        "outputs": None if outputs is None else tuple(outputs),
+        "alpha": alpha,
+        "costs": given_costs(threshold, costs),
+        "artifacts": (ZARR, PARQUET) if parquet or delta is not None else (ZARR,),
+        "ids": tuple(names),
+    }
 
 
 @typed
@@ -108,15 +159,15 @@ def score(
     --------
     >>> report = dcpred.score("model", "new.zarr", "scores", client=client)  # doctest: +SKIP
     """
-    policy = tolerance(quarantine, max_bad_rows, max_bad_fraction, max_failures)
-    columns = written_columns(outputs, alpha, threshold, costs, parquet, id, delta)
+    policy = _tolerance(quarantine, max_bad_rows, max_bad_fraction, max_failures)
+    columns = _written_columns(outputs, alpha, threshold, costs, parquet, id, delta)
     if shard is not None and client is not None:
         raise SettingsError("Cannot combine shard with client: one excludes the other. Pass one of them.")
     part = parse_shard(shard, os.environ) if isinstance(shard, str) else shard
     path = address_of_model(model)
     chosen_pool(workers, client)  # It refuses what cannot be used, before anything is written.
-    with rows_to_score(data, x, path, client, output, resumes=part is not None) as X:
-        pool = pool_for(X, output, workers, client)
+    with _rows_to_score(data, x, path, client, output, resumes=part is not None) as X:
+        pool = _pool_for(X, output, workers, client)
         if part is not None:
             report = sharding.score_shard(
                 path, X, output, part, pool, tolerance=policy, delta=delta, **columns
@@ -183,16 +234,16 @@ def repair(
     -----
     All arguments are those of the run.
     """
-    policy = tolerance(quarantine, max_bad_rows, max_bad_fraction, max_failures)
-    columns = written_columns(outputs, alpha, threshold, costs, parquet, id, delta)
+    policy = _tolerance(quarantine, max_bad_rows, max_bad_fraction, max_failures)
+    columns = _written_columns(outputs, alpha, threshold, costs, parquet, id, delta)
     path = address_of_model(model)
     chosen_pool(workers, client)  # It refuses what cannot be used, before anything is written.
-    with rows_to_score(data, x, path, client, output, resumes=True) as X:
+    with _rows_to_score(data, x, path, client, output, resumes=True) as X:
         report = repairing.repair(
             path,
             X,
             output,
-            pool_for(X, output, workers, client),
+            _pool_for(X, output, workers, client),
             tolerance=policy,
             level=level,
             delta=delta,
@@ -276,16 +327,16 @@ def refresh(
     whose input is unchanged. Without any change, nothing is written. The first run fixes `outputs`, `alpha`,
     `threshold`, `costs`, `parquet` and `id`.
     """
-    policy = tolerance(quarantine, None, None)
-    columns = written_columns(outputs, alpha, threshold, costs, parquet, id)
-    limits = Limits(tolerance(False, max_bad_rows, max_bad_fraction).bad_rows, max_drift, max_shift)
+    policy = _tolerance(quarantine, None, None)
+    columns = _written_columns(outputs, alpha, threshold, costs, parquet, id)
+    limits = Limits(_tolerance(False, max_bad_rows, max_bad_fraction).bad_rows, max_drift, max_shift)
     path = address_of_model(model)
     X = _stored(data, x, path)
     report = refreshing.refresh(
         path,
         X,
         root,
-        pool_for(X, root, workers, client),
+        _pool_for(X, root, workers, client),
         array=x,
         tolerance=policy,
         limits=limits,
@@ -309,122 +360,3 @@ def _stored(data: Any, x: str, model: str | Path) -> str:
         f"Cannot refresh from a value of type {type(data).__name__}: it is not stored. Pass the path or"
         " address of Zarr data, or a Zarr array of a store."
     )
-
-
-@dataclass(frozen=True, repr=False)
-class Evaluation(Summary, Mapping[str, Any]):
-    """Figures of a model on labelled data: a mapping, whose keys are also attributes.
-
-    Parameters
-    ----------
-    figures : dict
-        The figures by name, as `dcpred evaluate --json` prints them: accuracy, auc, log_loss, and so on, or
-        rmse, r2, mae, and so on.
-    """
-
-    figures: Mapping[str, Any]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the figures, as the command prints them with --json.
-
-        Returns
-        -------
-        dict
-            Figures by name.
-        """
-        return dict(self.figures)
-
-    def _shown(self) -> list[tuple[str, Any]]:
-        of_model = ("model", "model_hash", "data", "engine")
-        shown = [(name, value) for name, value in self.figures.items() if name not in of_model]
-        return [(name, value) for name, value in shown if isinstance(value, str | int | float)]
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "figures" and name in self.figures:
-            return self.figures[name]
-        raise AttributeError(f"This evaluation has no {name!r}. It has {', '.join(sorted(self))}.")
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self.figures]
-
-    def __getitem__(self, name: str) -> Any:
-        return self.figures[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.figures)
-
-    def __len__(self) -> int:
-        return len(self.figures)
-
-
-@typed
-def evaluate(
-    model: Any,
-    data: Any,
-    *,
-    early: bool = False,
-    cost: bool = True,
-    drop_unlabelled: bool = False,
-    threshold: float | str | None = None,
-    costs: Any = None,
-    metric: str | None = None,
-    x: str = "X",
-    y: Any = "y",
-    workers: int | None = None,
-    client: Any = None,
-    verbose: bool = False,
-) -> Evaluation:
-    """Measure the quality of a model on labelled data, and its cost in linear predictions.
-
-    Parameters
-    ----------
-    data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
-        Path or address of a data set, or its rows. Rows that are not stored as Zarr are written to a
-        temporary directory, which workers need to see.
-    early : bool, default False
-        Also measure the local models (early prediction).
-    cost : bool, default True
-        Measure the cost, which takes two or three seconds.
-    metric : str, optional
-        Also compute this score: the name of a scikit-learn scorer, ``"neg_mean_pinball_loss=0.9"`` or
-        ``"neg_mean_cost=50"``.
-
-    Returns
-    -------
-    Evaluation
-        Figures by name, which are also attributes: accuracy, auc and so on, or rmse, r2 and so on.
-
-    Raises
-    ------
-    RefusedError
-        For wrong arguments or data.
-    IncompleteError
-        If workers died.
-
-    Notes
-    -----
-    Classification adds recall, precision, AUC and the most frequent confusions; regression adds quantiles of
-    residuals. Local processes or a Dask cluster evaluate large data, with the same result.
-
-    Examples
-    --------
-    >>> dcpred.evaluate("model", X_test, y=y_test).accuracy  # doctest: +SKIP
-    0.98
-    """
-    path, taken = address_of_model(model), given_costs(threshold, costs)
-    pool = chosen_pool(workers, client)
-    with labelled_rows(data, x, y, path, client) as at:
-        if workers == -1 and evaluation.is_small(at.x):
-            pool = this_process
-        found = evaluation.evaluate(
-            path,
-            at.x,
-            at.y,
-            pool,
-            early=early,
-            cost=cost,
-            drop_unlabelled=drop_unlabelled,
-            costs=taken,
-            metric=metric,
-        )
-    return Evaluation(found)

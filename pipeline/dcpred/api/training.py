@@ -1,31 +1,111 @@
 """Models: train, tune, cross-validate. Libraries of training are imported when a function is called."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dcpred.api.arguments import (
-    Addresses,
-    finished_training,
-    settings_given,
-    training_data,
-)
 from dcpred.datasets.split_rules import folds_of_data
 from dcpred.execution.pools import chosen_pool
 from dcpred.execution.progress import show
 from dcpred.inspection import cost_of
+from dcpred.located import Addresses, check_names, check_target, located
 from dcpred.public import typed
 from dcpred.training.reports import TrainReport, TuneReport, ValidationReport
 from dcpred.tuning.search_result import check_plot, draw_frontier, with_cost
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import check_writable
+from dcpred_tasks.tables.sources import is_table
 from dcpred_tasks.training.folds import Folds
-from dcpred_tasks.training.settings import BESIDE_A_SEARCH, make_settings, settings_dict
+from dcpred_tasks.training.settings import BESIDE_A_SEARCH, Settings, make_settings, settings_dict
+
+if TYPE_CHECKING:
+    from dcpred.tuning.policy import SearchPolicy
 
 FOLDS = 5
+
+
+@contextmanager
+def training_data(
+    data: Any,
+    x: str,
+    y: Any,
+    sample_weight: Any,
+    client: Any,
+    beside: str | Path | None,
+    *,
+    id: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    scratch: Path | None = None,
+) -> Iterator[Addresses]:
+    """Where the arrays of a training lie, while a `with` statement runs; as `located`, or for a table among
+    temporary files.
+
+    id, drop  columns of a table that are not features: stored next to X, or omitted
+    """
+    from dcpred.training import scratch as tables
+
+    check_target(y)
+    if isinstance(data, str | Path) and is_table(data):
+        check_names(y=y, sample_weight=sample_weight)
+        columns = tables.NamedColumns(y, tuple(id), tuple(drop), sample_weight)
+        with tables.imported(data, columns, tables.import_folder(beside, scratch)) as rows:
+            weight = None if sample_weight is None else f"{rows}/{sample_weight}"
+            yield Addresses(f"{rows}/X", f"{rows}/y", weight)
+        return
+    if id or drop:
+        raise SettingsError(
+            f"Cannot use {'id' if id else 'drop'}={[*id, *drop]}: the data is no table. Omit it: arrays next"
+            " to X are no features."
+        )
+    with located(data, x, y, sample_weight, zarr_arrays.find_array, client, beside) as found:
+        yield found
+
+
+def _finished_training(
+    model: str | Path,
+    asked: Mapping[str, Any],
+    *,
+    data: Any,
+    y: Any,
+    sample_weight: Any,
+    id: Sequence[str],
+    drop: Sequence[str],
+    scratch: Path | None,
+) -> tuple[str, TrainReport | None]:
+    """A digest of a training on a table, "" for other data; and the report of the model that it made.
+
+    asked  the other arguments that decide the model
+    """
+    from dcpred.training import scratch as tables
+    from dcpred.training.train import finished_on_table
+
+    columns = tables.NamedColumns(y, tuple(id), tuple(drop), sample_weight)
+    source = tables.source_of(data, columns, asked)
+    if not source:
+        return "", None
+    return source, finished_on_table(model, source, tables.import_folder(model, scratch))
+
+
+def _settings_given(settings: Any, task: str | None) -> dict[str, object]:
+    """Settings by name, with the task."""
+    values: dict[str, object] = {}
+    if settings is not None:
+        if not isinstance(settings, Mapping):
+            from dcpred.estimators.settings import Settings
+
+            if not isinstance(settings, Settings):
+                raise SettingsError(
+                    f"Cannot use settings={settings!r}: it is of type {type(settings).__name__}. Pass a dict,"
+                    ' for example {"landmarks": 24}, or a dcpred.Settings.'
+                )
+            settings = settings.given()
+        values = {str(name): value for name, value in settings.items()}
+    return values if task is None else values | {"task": task}
 
 
 @typed
@@ -90,45 +170,67 @@ def train(
     >>> dcpred.train("known.zarr", "model", settings={"landmarks": 24})  # doctest: +SKIP
     >>> dcpred.train(X, "model", y=y, client=client)  # doctest: +SKIP
     """
+    given = locals()
+    from dcpred.tuning.policy import STANDARD
+
+    values, start = _settings(settings, task, metric)
+    searches = values.keys() <= BESIDE_A_SEARCH
+    if metric is not None and not searches:
+        raise SettingsError(
+            f"Cannot combine metric {metric} with settings: it compares candidates of the search for"
+            " settings. Omit one of them."
+        )
+    return _train(given, start, replace(STANDARD, metric=metric) if searches else None)
+
+
+def _settings(settings: Any, task: str | None, metric: str | None) -> tuple[dict[str, object], Settings]:
+    """The given settings by name, and all of them, which suit the metric."""
+    from dcpred.tuning.metrics import metric_of
+
+    values = _settings_given(settings, task)
+    start = make_settings(values)
+    if metric is not None:
+        metric_of(metric, start.task, 2)
+    return values, start
+
+
+def _train(
+    given: Mapping[str, Any], start: Settings, policy: "SearchPolicy | None", **more: Any
+) -> TrainReport | TuneReport:
+    """Train, or search and train, unless that is done.
+
+    given   the arguments of `train` or `tune`
+    policy  of the search; None: there is none
+    more    arguments of `tune` alone
+    """
     from dcpred.training.train import train as train_arrays
     from dcpred.training.train import trained_beside
     from dcpred.tuning import tune as tuning
-    from dcpred.tuning.metrics import metric_of
-    from dcpred.tuning.policy import STANDARD
 
-    values = settings_given(settings, task)
-    asked = make_settings(values)
-    searches = values.keys() <= BESIDE_A_SEARCH
-    if metric is not None:
-        metric_of(metric, asked.task, 2)
-        if not searches:
-            raise SettingsError(
-                f"Cannot combine metric {metric} with settings: it compares candidates of the search for"
-                " settings. Omit one of them."
-            )
-    pool = chosen_pool(workers, client)
+    model, scratch = given["model"], given["scratch"]
+    budget = tuning.parse_budget(more["budget"]) if more.get("budget") is not None else None
+    pool = chosen_pool(given["workers"], given["client"])
     check_writable(model, "a model's files")
-    call = {"settings": settings_dict(asked), "searches": searches, "metric": metric}
-    call |= {"by_time": by_time, "by_group": by_group, "folds": folds}
-    source, done = finished_training(data, model, y, sample_weight, id, drop, scratch, call)
-    if done is not None and not searches:
+    rows = {name: given[name] for name in ("data", "y", "sample_weight", "id", "drop", "scratch")}
+    held_out = {name: given[name] for name in ("by_time", "by_group", "folds")}
+    asked = {"settings": settings_dict(start), "searches": policy is not None, "metric": given["metric"]}
+    source, done = _finished_training(model, asked | more | held_out, **rows)
+    if done is not None and policy is None:
         return replace(done, predicted_cost=cost_of(read_model(model)))
     if done is not None and (again := tuning.finished_search(model, done)) is not None:
         return again
-    more: dict[str, Any] = {"id": id, "drop": drop, "scratch": scratch}
-    with training_data(data, x, y, sample_weight, client, model, **more) as at:
-        held_out = _held_out(at, by_time, by_group, folds, asked.seed)
-        given: dict[str, Any] = {"weight": at.weight, "folds": held_out, "source": source}
+    with training_data(**rows, x=given["x"], client=given["client"], beside=model) as at:
+        arrays: dict[str, Any] = {"weight": at.weight, "folds": _held_out(at, **held_out, seed=start.seed)}
         with trained_beside(model, scratch) as here:
-            if searches:
-                policy = replace(STANDARD, metric=metric)
-                tuned = tuning.tune(at.x, at.y, here, pool, start=asked, policy=policy, **given)
-            else:
-                report = train_arrays(at.x, at.y, here, asked, pool, **given)
+            if policy is None:
+                report = train_arrays(at.x, at.y, here, start, pool, **arrays, source=source)
                 cost = cost_of(read_model(here))
-    if searches:
-        return replace(tuned, trained=tuned.trained | {"model": str(model)})
-    return replace(report, model=str(model), predicted_cost=cost)
+            else:
+                arrays |= {"start": start, "policy": policy, "budget": budget}
+                tuned = tuning.tune(at.x, at.y, here, pool, **arrays, source=source)
+    if policy is None:
+        return replace(report, model=str(model), predicted_cost=cost)
+    return replace(tuned, trained=tuned.trained | {"model": str(model)})
 
 
 def _held_out(
@@ -196,45 +298,20 @@ def tune(
     DcpredError
         What `train` raises.
     """
-    from dcpred.training.train import trained_beside
-    from dcpred.tuning import tune as tuning
-    from dcpred.tuning.metrics import metric_of
+    given = locals()
     from dcpred.tuning.policy import STANDARD, THOROUGH
+    from dcpred.tuning.tune import check_beside_a_search
 
     check_plot(plot)
-    values = settings_given(settings, task)
-    start = make_settings(values)
-    tuning.check_beside_a_search(values)
-    if metric is not None:
-        metric_of(metric, start.task, 2)
-    limit = tuning.parse_budget(budget) if budget is not None else None
-    pool = chosen_pool(workers, client)
-    check_writable(model, "a model's files")
-    call = {"settings": settings_dict(start), "searches": True, "metric": metric, "budget": budget}
-    call |= {"short": short, "by_time": by_time, "by_group": by_group, "folds": folds}
-    source, done = finished_training(data, model, y, sample_weight, id, drop, scratch, call)
-    tuned = None if done is None else tuning.finished_search(model, done)
-    more: dict[str, Any] = {"id": id, "drop": drop, "scratch": scratch}
-    if tuned is None:
-        with training_data(data, x, y, sample_weight, client, model, **more) as at:
-            held_out = _held_out(at, by_time, by_group, folds, start.seed)
-            with trained_beside(model, scratch) as here:
-                tuned = tuning.tune(
-                    at.x,
-                    at.y,
-                    here,
-                    pool,
-                    start=start,
-                    weight=at.weight,
-                    budget=limit,
-                    policy=replace(STANDARD if short else THOROUGH, metric=metric),
-                    folds=held_out,
-                    source=source,
-                )
+    values, start = _settings(settings, task, metric)
+    check_beside_a_search(values)
+    policy = replace(STANDARD if short else THOROUGH, metric=metric)
+    report = _train(given, start, policy, budget=budget, short=short)
+    assert isinstance(report, TuneReport)
     if plot:
-        points, chosen = with_cost(tuned.frontier, tuned.chosen, tuned.made["cost_ratio"])
+        points, chosen = with_cost(report.frontier, report.chosen, report.made["cost_ratio"])
         draw_frontier({"frontier": points, "chosen": chosen}, plot)
-    return replace(tuned, trained=tuned.trained | {"model": str(model)})
+    return report
 
 
 @typed
@@ -284,13 +361,9 @@ def validate(
         For wrong arguments or data.
     """
     from dcpred import validation
-    from dcpred.tuning.metrics import metric_of
     from dcpred.tuning.policy import STANDARD
 
-    values = settings_given(settings, task)
-    asked = make_settings(values)
-    if metric is not None:
-        metric_of(metric, asked.task, 2)
+    values, asked = _settings(settings, task, metric)
     pool = chosen_pool(workers, client)
     more: dict[str, Any] = {"id": id, "drop": drop, "scratch": scratch}
     with training_data(data, x, y, sample_weight, client, None, **more) as at:

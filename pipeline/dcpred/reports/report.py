@@ -673,8 +673,7 @@ def _of_evaluation(summary: dict[str, Any], path: Path) -> Page:
 def _of_model(address: str, data: str | None, x: str, y: str) -> Page:
     evaluated = None
     if data is not None:
-        X, target = (find_rows(data, name, address, with_target=True) for name in (x, y))
-        evaluated = evaluate(address, X, target)
+        evaluated = evaluate(address, data, x=x, y=y).as_dict()
     return model_page(address, evaluated, _search_of(address))
 
 
