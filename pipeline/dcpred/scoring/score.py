@@ -1,8 +1,8 @@
 """Score every row of an array: checks first, then blocks."""
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -14,6 +14,7 @@ from dcpred.plan import BlockPlan
 from dcpred.runs.bad_rows import NO_LIMIT, no_row_scored, without_score
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
+from dcpred.runs.shards import Shard
 from dcpred.scoring.blocks import BlockRun, FailurePolicy
 from dcpred.scoring.deliver import add_tables_to, deliver_finished, write_tables
 from dcpred.scoring.place_checks import check_place
@@ -37,7 +38,7 @@ def score(
     pool: Pool | None = None,
     *,
     tolerance: FailurePolicy = STRICT,
-    repaired: str | None = None,
+    repaired: str = "",
     planned: Planned | None = None,
     restores: str = "",
     **written: Unpack[Written],
@@ -57,50 +58,60 @@ def score(
     score, RunHeldError, ResourceError, InterruptedRunError.
     """
     begin = time.perf_counter()
-    lacking = tolerance.quarantine or repaired is not None
+    lacking = tolerance.quarantine or bool(repaired)
     check_delta(written.get("delta"), tolerance)
-    run, plan, model = planned or plan_run(model_path, x, output, may_lack_chunks=lacking, **written)
-    input_run = None if repaired is None else run.run
-    ledger = Ledger(run if repaired is None else replace(run, run=repaired), plan.n_blocks).adopted()
-    begun = ledger.check()
-    if planned is None and ledger.run.run == run.run:
-        ledger.check_ids()
-    run = ledger.run
+    is_new_plan = planned is None
+    planned = planned or plan_run(model_path, x, output, may_lack_chunks=lacking, **written)
+    plan = planned[1]
+    ledger, begun = open_run(planned, repaired=repaired, checks_ids=is_new_plan)
     if (manifest := ledger.manifest()) is not None:
         return report_finished(ledger, plan, manifest, begin, pool, written.get("delta"), restores)
-    place = ledger.place
-    new = not place.is_there()
-    if not new:
-        ledger.check_free()
-    if not begun:
-        check_place(place, output_bytes(run, model, plan.n_blocks))
-    if pool is None:
-        pool = default_pool(x, output, plan.n_blocks, tolerance)
-    with pool() as workers, _claimed(ledger, plan, workers) as lease:
-        try:
-            workers.check_sees(place.address)
-        except SchedulerError:
-            if new:
-                ledger.abandon()
-            raise
-        create_scores(run, model)
+    pool = pool or default_pool(x, output, plan.n_blocks, tolerance)
+    with at_work(ledger, planned, begun, pool) as (workers, lease):
         show(f"scoring {plan}{workers.where}")
-        show_how(run, workers)
+        show_how(ledger.run, workers)
         write_tables(ledger, lease, workers)
         scored = score_all(ledger, lease, workers, tolerance)
-        manifest = make_manifest(ledger, plan, scored.blocks, input_run)
+        manifest = make_manifest(ledger, plan, scored.blocks, planned[0].run if repaired else None)
         lease.check()
         manifest = ledger.finish(manifest)
         deliver_finished(ledger, written.get("delta"), restores)
-    return make_report(run, plan, scored, time.perf_counter() - begin, manifest)
+    return make_report(ledger.run, plan, scored, time.perf_counter() - begin, manifest)
 
 
-def _claimed(ledger: Ledger, plan: BlockPlan, workers: Workers) -> AbstractContextManager[Lease]:
-    """Hold a run, for whose blocks the workers have memory."""
-    workers.check_memory(
-        plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
-    )
-    return ledger.claimed()
+def open_run(
+    planned: Planned, shard: Shard | None = None, *, repaired: str = "", checks_ids: bool = True
+) -> tuple[Ledger, bool]:
+    """The ledger of a planned run, or of the run to repair in its place, and whether that was begun."""
+    run, plan, _ = planned
+    ledger = Ledger(replace(run, run=repaired or run.run), plan.n_blocks, shard).adopted()
+    begun = ledger.check()
+    if checks_ids and ledger.run.run == run.run:
+        ledger.check_ids()
+    return ledger, begun
+
+
+@contextmanager
+def at_work(ledger: Ledger, planned: Planned, begun: bool, pool: Pool) -> Iterator[tuple[Workers, Lease]]:
+    """Hold a run, whose arrays are there, for workers that have memory for it and see its place."""
+    _, plan, model = planned
+    new = not ledger.place.is_there()
+    if not new:
+        ledger.check_free()
+    if not begun:
+        check_place(ledger.place, output_bytes(ledger.run, model, plan.n_blocks))
+    advice = "Write the input with smaller chunks, or start fewer or larger workers"
+    with pool() as workers:
+        workers.check_memory(plan.task_bytes, advice)
+        with ledger.claimed() as lease:
+            try:
+                workers.check_sees(ledger.address)
+            except SchedulerError:
+                if new and ledger.shard is None:
+                    ledger.abandon()
+                raise
+            create_scores(ledger.run, model)
+            yield workers, lease
 
 
 def show_how(run: ScoreRun, workers: Workers) -> None:

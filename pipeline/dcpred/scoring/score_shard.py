@@ -18,13 +18,13 @@ from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
 from dcpred.runs.shards import FOLDER, Shard
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.deliver import deliver_finished, write_tables
-from dcpred.scoring.place_checks import check_place
-from dcpred.scoring.planning import Written, output_bytes, plan_run
+from dcpred.scoring.planning import Written, plan_run
 from dcpred.scoring.pools import default_pool
 from dcpred.scoring.score import (
     STRICT,
-    _claimed,
+    at_work,
     check_delta,
+    open_run,
     report_finished,
     score_all,
     score_pending,
@@ -36,7 +36,6 @@ from dcpred_tasks.process import peak_memory_bytes
 from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.task_bodies.zarr_chunks import create_scores
 
 # Time to wait for the verification by another shard: a fixed time, and more for each block of the run.
 FINISH_SECONDS, BLOCK_SECONDS = 900.0, 0.05
@@ -81,25 +80,17 @@ def score_shard(
     """
     begin = time.perf_counter()
     check_delta(written.get("delta"), tolerance)
-    run, plan, model = plan_run(model_path, x, output, may_lack_chunks=tolerance.quarantine, **written)
-    ledger = Ledger(run, plan.n_blocks, shard).adopted()
-    begun = ledger.check()
-    if ledger.run.run == run.run:
-        ledger.check_ids()
+    planned = plan_run(model_path, x, output, may_lack_chunks=tolerance.quarantine, **written)
+    plan, delta = planned[1], written.get("delta")
+    ledger, begun = open_run(planned, shard)
     run = ledger.run
-    delta = written.get("delta")
     if (manifest := ledger.manifest()) is not None:
         return report_finished(replace(ledger, shard=None), plan, manifest, begin, pool, delta)
-    ledger.check_free()
-    if not begun:
-        check_place(ledger.place, output_bytes(run, model, plan.n_blocks))
     n_pending = len(ledger.pending()) if begun else len(ledger.shard_blocks)
     if n_pending == 0:
         pool = this_process
     pool = pool or default_pool(x, output, n_pending, tolerance)
-    with pool() as workers, _claimed(ledger, plan, workers) as lease:
-        workers.check_sees(ledger.address)
-        create_scores(run, model)
+    with at_work(ledger, planned, begun, pool) as (workers, lease):
         show(f"scoring shard {shard} of {plan}: {counted(len(ledger.shard_blocks), 'block', 'blocks')}")
         show_how(run, workers)
         done, left = _score_blocks(ledger, lease, workers, tolerance)
