@@ -64,6 +64,9 @@ ROUNDS = "dcpred_tasks.training.learned_scaling.ROUNDS"
 ROUNDS = "dcpred_tasks.training.learned_scaling.ROUNDS"
 
 
+ROUNDS = "dcpred_tasks.training.learned_scaling.ROUNDS"
+
+
 @pytest.fixture(scope="module", autouse=True)
 def candidates() -> Iterator[None]:
     with few_candidates():
