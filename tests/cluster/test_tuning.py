@@ -55,18 +55,6 @@ from support.setting_words import classifier_with
 ROUNDS = "dcpred_tasks.training.learned_scaling.ROUNDS"
 
 
-ROUNDS = "dcpred_tasks.training.learned_scaling.ROUNDS"
-
-
-ROUNDS = "dcpred_tasks.training.learned_scaling.ROUNDS"
-
-
-ROUNDS = "dcpred_tasks.training.learned_scaling.ROUNDS"
-
-
-ROUNDS = "dcpred_tasks.training.learned_scaling.ROUNDS"
-
-
 @pytest.fixture(scope="module", autouse=True)
 def candidates() -> Iterator[None]:
     with few_candidates():
