@@ -51,6 +51,7 @@ from dcpred_tasks.errors import IncompleteError
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.training.settings import make_settings
 from support import processes
+from support.cut_off import LEASE
 from support.data import make_blobs, make_group
 from support.pools import inline
 from support.serving import read_models_once
@@ -70,7 +71,6 @@ MOVED = ("replace", "rename", "link")  # give the name that is their second argu
 # of files that are being written
 UNNAMED = re.compile(r"\.partial-[0-9a-f]{12}|\.[0-9a-f]{32}\.partial|\.partial\.npy")
 REAL_KILLS = 6
-LEASE = "dcpred-lease"  # the name of its threads
 
 State = dict[str, bytes | None]  # bytes of files by path, None for directories
 
@@ -115,7 +115,6 @@ def watched(root: Path, seen: Seen) -> Iterator[None]:
 
     def operation(name: str, path: Any, source: Any = "", folder: int | None = None) -> Operation | None:
         place = _place(path, folder)
-        # The lease has threads of its own: its signs come at any time, and no death there ends the driver.
         if not place.is_relative_to(root) or place == root or threading.current_thread().name == LEASE:
             return None
         return Operation(name, str(place.relative_to(root)), str(source and _place(source, folder)))
