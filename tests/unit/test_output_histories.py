@@ -25,8 +25,10 @@ from support.data import make_blobs, make_group
 from support.delta_histories import N_ROWS, Killed, small_blocks
 from support.pools import inline
 
-STEPS = 8
-DEATHS = ((blocks, "score_block"), (deliver, "add_tables"), (Ledger, "finish"), (delta_tables, "_added"))
+STEPS = 10
+# Where a process dies, of a delivery and of any other call.
+DELIVERY = ((deliver, "add_tables"), (delta_tables, "_added"))
+DEATHS = ((blocks, "score_block"), (Ledger, "finish"), *DELIVERY)
 ID = {"id": ["id"]}
 
 
@@ -57,6 +59,9 @@ class History:
         self.done: list[str] = []
         for name in ("out", "root"):
             shutil.copytree(made / "new.zarr", folder / f"{name}.zarr")
+        dcpred.refresh(self.model, self.data("root"), folder / "root")
+        if chance.random() < 0.5:
+            dcpred.score(self.model, self.data("out"), folder / "out")
 
     def outputs(self) -> dict[str, Path]:
         there = {"out": self.folder / "out", "root": self.folder / "root/latest"}
@@ -119,7 +124,8 @@ class History:
     # -- What happens ----------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        name, chance = chance_of(self), self.chance
+        chance = self.chance
+        name = chance.choice(["out", "root"])
         output = self.outputs().get(name, self.folder / name)
         tables = chance.choice([{}, {"parquet": True, **ID}, {"delta": self.table(name), **ID}])
         data, model = self.data(name), self.model
@@ -139,9 +145,9 @@ class History:
                 events["deliver again"] = lambda: dcpred.deliver(output)
         event = chance.choice(sorted(events))
         self.done.append(f"{event} {name} {sorted(tables)}")
-        where, call = chance.choice(DEATHS)
+        where, call = chance.choice(DELIVERY if "deliver" in event else DEATHS)
         death = mock.patch.object(where, call, dying(getattr(where, call), chance))
-        with suppress(Killed, IncompleteError), death if chance.random() < 0.4 else nullcontext():
+        with suppress(Killed, IncompleteError), death if chance.random() < 0.5 else nullcontext():
             events[event]()
 
     def damage(self, output: Path) -> None:
@@ -163,10 +169,6 @@ class History:
             assert dcpred.deliver(output, self.table(name), **ID).n_rows == N_ROWS
             assert self.is_right(name, output), self.done
             assert dcpred.verify(output, "full").in_delta, self.done
-
-
-def chance_of(history: History) -> str:
-    return history.chance.choice(["out", "out", "root"])
 
 
 def dying(real: Callable[..., Any], chance: random.Random) -> Callable[..., Any]:
