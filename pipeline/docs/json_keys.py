@@ -20,10 +20,10 @@ from click.testing import CliRunner
 
 import dcpred
 from dcpred.cli import main
+from dcpred.cli.demo import Demonstration, Example
 from dcpred.cli.evaluate_command import WrittenReport
 from dcpred.cli.warm_command import Warmed
 from dcpred.cost import Cost, CostParts
-from dcpred.demo import Demonstration, Example
 from dcpred.execution.workers import InlineWorkers
 from dcpred.explanation import ExplainedRows
 from dcpred.figures import ClassFigures, ValueFigures
@@ -43,7 +43,7 @@ TYPES[type(None)] = "null"
 DAMAGE = 4  # exit code of damaged data
 BY = " by "  # The keys of an object come from the data: its meaning names what they are.
 # Several blocks of few rows, and a short demonstration.
-FEW = {"dcpred.plan.MIN_BLOCK_ROWS": 16, "dcpred.demo.N_ROWS": 3000, "dcpred.demo.BASELINE_ROWS": 500}
+FEW = {"dcpred.plan.MIN_BLOCK_ROWS": 16, "dcpred.cli.demo.N_ROWS": 3000, "dcpred.cli.demo.BASELINE_ROWS": 500}
 CHECKSUM = {"checksum": Key("Digest of this document without this key.", is_optional=False, of=None)}
 # The classes of documents that others hold: the titles of their sections.
 APART = {

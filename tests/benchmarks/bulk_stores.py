@@ -26,8 +26,7 @@ from chaos_stores import SERVERS, upload
 from common import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from dcpred.execution.pools import connect
-from dcpred.scoring.pools import store_threads
+from dcpred.execution.pools import connect, store_threads
 from dcpred.scoring.score import score
 from dcpred.training.train import publish
 from dcpred_tasks.storage.place import open_place

@@ -87,7 +87,7 @@ def one_worker(worker: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> AbstractContextManager[Workers]:
         return nullcontext(worker) if scheduler is None else connect(n_workers, scheduler)
 
-    for name in ("execution.pools", "demo"):
+    for name in ("execution.pools", "cli.demo"):
         monkeypatch.setattr(f"dcpred.{name}.connect", pool)
 
 
@@ -401,15 +401,17 @@ def test_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_worker: None) -> None:
     """All of its steps, with fewer rows."""
-    monkeypatch.setattr("dcpred.demo.N_ROWS", 6_000)
-    monkeypatch.setattr("dcpred.demo.BASELINE_ROWS", 1_500)
+    monkeypatch.setattr("dcpred.cli.demo.N_ROWS", 6_000)
+    monkeypatch.setattr("dcpred.cli.demo.BASELINE_ROWS", 1_500)
     result = as_json("demo", "--out", tmp_path / "demo", "--workers", 1)
     assert result["accuracy"] > 0.96 > result["linear_accuracy"]
     assert result["early_accuracy"] > 0.97
     rivals = {name: (result[f"{name}_accuracy"], 1.0) for name in ("linear", "svm")}
-    monkeypatch.setattr("dcpred.demo._baselines", lambda digits: rivals)  # which do not go on from anything
     monkeypatch.setattr(
-        "dcpred.demo.connect", lambda *a: pytest.fail("there is nothing left to train or score")
+        "dcpred.cli.demo._baselines", lambda digits: rivals
+    )  # which do not go on from anything
+    monkeypatch.setattr(
+        "dcpred.cli.demo.connect", lambda *a: pytest.fail("there is nothing left to train or score")
     )
     again = as_json("demo", "--out", tmp_path / "demo")
     assert again["accuracy"] == result["accuracy"]

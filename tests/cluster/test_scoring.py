@@ -185,7 +185,7 @@ def test_a_single_block_takes_no_workers(
         asked.append("workers")
         return inline()
 
-    monkeypatch.setattr("dcpred.scoring.pools.connect", connect)
+    monkeypatch.setattr("dcpred.execution.pools.connect", connect)
     run(model, few, tmp_path / "quarantine", None, tolerance=FailurePolicy(quarantine=True))
     run(model, data, tmp_path / "many", None)
     assert asked == ["workers"] * 2

@@ -467,8 +467,7 @@ def test_outputs_that_cannot_be_delivered_are_refused(model: Path, new: Path, tm
 
 
 def test_the_command(model: Path, new: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("execution.pools", "scoring.pools"):
-        monkeypatch.setattr(f"dcpred.{module}.connect", lambda *_, **__: inline())
+    monkeypatch.setattr("dcpred.execution.pools.connect", lambda *_, **__: inline())
     score(model, new, "out")
     removed(tmp_path / "table")
     words = ["score", str(model), str(new), str(tmp_path / "out"), "--id", "order"]

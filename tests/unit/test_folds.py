@@ -442,7 +442,7 @@ def test_validate_shows_what_searches_foretold(tmp_path: Path, monkeypatch: pyte
 def test_validate_refuses_a_fold_of_one_class_before_it_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dcpred.validation.train", None)
+    monkeypatch.setattr("dcpred.tuning.validation.train", None)
     data = data_set(tmp_path / "d.zarr", (np.arange(N) == 5).astype(np.int64))
     done = run("validate", data, "--folds", "3", *SET, "--metric", "roc_auc")
     assert re.search(rf"^.*Cannot compute roc_auc: .*[(]of {N} rows 1 have the rarest", done.stderr), (

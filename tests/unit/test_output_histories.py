@@ -35,7 +35,7 @@ ID = {"id": ["id"]}
 @pytest.fixture(scope="module", autouse=True)
 def small() -> Iterator[None]:
     """Three blocks, which this process scores."""
-    here = mock.patch("dcpred.scoring.pools.connect", side_effect=lambda *_, **__: inline())
+    here = mock.patch("dcpred.execution.pools.connect", side_effect=lambda *_, **__: inline())
     with small_blocks(), here:
         yield
 

@@ -438,8 +438,7 @@ def test_a_damaged_file_is_not_reused(world: Path, tmp_path: Path) -> None:
 def test_the_commands_take_what_the_functions_take(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("execution.pools", "scoring.pools"):
-        monkeypatch.setattr(f"dcpred.{module}.connect", lambda *_, **__: inline())
+    monkeypatch.setattr("dcpred.execution.pools.connect", lambda *_, **__: inline())
     places = [str(world / "model"), str(world / "new.zarr"), str(tmp_path / "out")]
     options = ["--id", "id, number", "--delta", str(tmp_path / "table"), "--quiet"]
     found = CliRunner().invoke(main, ["score", *places, *options])

@@ -9,7 +9,7 @@ from typing import Any
 
 import zarr
 
-from dcpred.execution.pools import chosen_pool
+from dcpred.execution.pools import chosen_pool, store_threads
 from dcpred.execution.workers import Pool
 from dcpred.located import address_of_model, located
 from dcpred.parameters import as_for
@@ -26,7 +26,6 @@ from dcpred.scoring import score as scoring
 from dcpred.scoring import score_shard as sharding
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.planning import Columns
-from dcpred.scoring.pools import store_threads
 from dcpred.scoring.score import check_rows_scored
 from dcpred.scoring.score_shard import ShardReport
 from dcpred_tasks.artifacts.block_files import PARQUET, ZARR

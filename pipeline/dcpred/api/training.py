@@ -360,7 +360,7 @@ def validate(
     RefusedError
         For wrong arguments or data.
     """
-    from dcpred import validation
+    from dcpred.tuning import validation
     from dcpred.tuning.policy import STANDARD
 
     values, asked = _settings(settings, task, metric)

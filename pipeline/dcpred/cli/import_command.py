@@ -132,7 +132,7 @@ def _how(r: dict[str, Any]) -> str:
 @reports_errors
 def demo_command(out: Path, workers: int | None, as_json: bool) -> None:
     """Run the whole job on real digits: Zarr, training, scoring, evaluation. Takes about half a minute."""
-    from dcpred.demo import run_demo
+    from dcpred.cli.demo import run_demo
 
     with reporting(reporter()):
         result = run_demo(out, workers)
@@ -149,13 +149,13 @@ def example_command(folder: Path, as_json: bool) -> None:
 
     Rows are 569 tumours, benign or malignant, with 30 measurements each. scikit-learn ships them.
     """
-    from dcpred.demo import write_example
+    from dcpred.cli.demo import write_example
 
     emit(asdict(write_example(folder)), as_json, _examples)
 
 
 def _examples(r: dict[str, Any]) -> str:
-    from dcpred.demo import ID, TARGET
+    from dcpred.cli.demo import ID, TARGET
 
     return rows(
         [

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from dcpred.execution.lease import Lease
+from dcpred.execution.pools import default_pool
 from dcpred.execution.progress import show, show_step
 from dcpred.execution.workers import Pool
 from dcpred.plan import MAX_BLOCKS, Cut, growing_cut, is_possible
@@ -17,7 +18,6 @@ from dcpred.runs.ledger import Ledger
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.place_checks import check_place
 from dcpred.scoring.planning import RECORD_BYTES, Planned, output_bytes, plan_run, planned_ids
-from dcpred.scoring.pools import default_pool
 from dcpred.scoring.score import score
 from dcpred_tasks.artifacts.block_files import ZARR
 from dcpred_tasks.artifacts.commit_records import (
@@ -330,7 +330,7 @@ class IncrementalRun:
             check_place(self.root.place, _needed(planned, len(blocks)))
             self.root.begin(name, state, full=job.full, cut=cut, form=state.form)
         n_left = self._reuse(name, planned, source, blocks)
-        pool = job.pool or default_pool(self.x, address, n_left, job.tolerance)
+        pool = job.pool or default_pool(self.x, address, n_left, isolated=job.tolerance.quarantine)
         report = score(job.model, self.x, planned[0].output, pool, tolerance=job.tolerance, planned=planned)
         self.scored += report.scored_blocks
         self.root.end(name)

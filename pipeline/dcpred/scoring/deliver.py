@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dcpred.execution.lease import Lease
+from dcpred.execution.pools import default_pool
 from dcpred.execution.progress import show, show_step
 from dcpred.execution.workers import Pool, Workers, run_all
 from dcpred.public import typed
@@ -13,9 +14,7 @@ from dcpred.runs import delta_tables
 from dcpred.runs.bad_rows import has_scores
 from dcpred.runs.delta_rows import delta_table
 from dcpred.runs.ledger import Ledger, open_ledger
-from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.planning import check_tables, with_tables
-from dcpred.scoring.pools import default_pool
 from dcpred.summary import Summary
 from dcpred.verification.fast_check import FastCheck, check_as_written, show_system_files
 from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, ZARR
@@ -199,7 +198,7 @@ def add_tables_to(ledger: Ledger, pool: Pool | None, *, reads: bool = True) -> i
     if not lacking:
         return 0
     run = ledger.run
-    with (pool or default_pool(run.x, run.output, len(lacking), FailurePolicy()))() as workers:
+    with (pool or default_pool(run.x, run.output, len(lacking), isolated=False))() as workers:
         workers.check_sees(ledger.address)
         with ledger.claimed() as lease:
             return write_tables(ledger, lease, workers, reads=reads)

@@ -25,6 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
+from dcpred.execution.pools import default_pool
 from dcpred.execution.progress import counted, show
 from dcpred.execution.workers import Pool, Workers, run_all
 from dcpred.runs.latest import INPUTS
@@ -32,7 +33,6 @@ from dcpred.runs.ledger import Ledger, open_ledger, same_settings
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.planning import Written, plan_run
-from dcpred.scoring.pools import default_pool
 from dcpred.scoring.score import STRICT, check_delta, score
 from dcpred.verification.fast_check import FastCheck, damaged_blocks, leftovers
 from dcpred.verification.metadata import restore_metadata
@@ -78,7 +78,7 @@ def repair(
     changed = adopted.run.run != ledger.run.run or (planned.run == ledger.run.run and adopted.changed_ids())
     ledger = Ledger(replace(planned, run=ledger.run.run), plan.n_blocks)
     if pool is None:
-        pool = default_pool(x, output, plan.n_blocks, tolerance)
+        pool = default_pool(x, output, plan.n_blocks, isolated=tolerance.quarantine)
     with pool() as workers:
         with ledger.claimed():
             _withdraw_what_is_wrong(ledger, model, workers, level, tolerance, planned.run if changed else "")

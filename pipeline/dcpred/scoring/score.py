@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from dcpred.execution.lease import Lease
+from dcpred.execution.pools import default_pool
 from dcpred.execution.progress import counted, show, show_dashboard, show_detail
 from dcpred.execution.workers import Pool, Workers
 from dcpred.plan import BlockPlan
@@ -19,7 +20,6 @@ from dcpred.scoring.blocks import BlockRun, FailurePolicy
 from dcpred.scoring.deliver import add_tables_to, deliver_finished, write_tables
 from dcpred.scoring.place_checks import check_place
 from dcpred.scoring.planning import Planned, Written, output_bytes, plan_run
-from dcpred.scoring.pools import default_pool
 from dcpred.verification.fast_check import FastCheck, check_as_written, damaged_blocks, show_system_files
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.dtypes import GIVEN_UP
@@ -66,7 +66,7 @@ def score(
     ledger, begun = open_run(planned, repaired=repaired, checks_ids=is_new_plan)
     if (manifest := ledger.manifest()) is not None:
         return report_finished(ledger, plan, manifest, begin, pool, written.get("delta"), restores)
-    pool = pool or default_pool(x, output, plan.n_blocks, tolerance)
+    pool = pool or default_pool(x, output, plan.n_blocks, isolated=tolerance.quarantine)
     with at_work(ledger, planned, begun, pool) as (workers, lease):
         show(f"scoring {plan}{workers.where}")
         show_how(ledger.run, workers)

@@ -9,7 +9,7 @@ from typing import Unpack
 
 from dcpred.execution.interrupts import listening
 from dcpred.execution.lease import Lease, acquire_lock
-from dcpred.execution.pools import this_process
+from dcpred.execution.pools import default_pool, this_process
 from dcpred.execution.progress import counted, show
 from dcpred.execution.workers import Pool, Workers
 from dcpred.plan import BlockPlan
@@ -19,7 +19,6 @@ from dcpred.runs.shards import FOLDER, Shard
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.deliver import deliver_finished, write_tables
 from dcpred.scoring.planning import Written, plan_run
-from dcpred.scoring.pools import default_pool
 from dcpred.scoring.score import (
     STRICT,
     at_work,
@@ -89,7 +88,7 @@ def score_shard(
     n_pending = len(ledger.pending()) if begun else len(ledger.shard_blocks)
     if n_pending == 0:
         pool = this_process
-    pool = pool or default_pool(x, output, n_pending, tolerance)
+    pool = pool or default_pool(x, output, n_pending, isolated=tolerance.quarantine)
     with at_work(ledger, planned, begun, pool) as (workers, lease):
         show(f"scoring shard {shard} of {plan}: {counted(len(ledger.shard_blocks), 'block', 'blocks')}")
         show_how(run, workers)
