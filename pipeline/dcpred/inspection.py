@@ -278,7 +278,7 @@ def _gaps(model: Model, names: Sequence[str] | None) -> dict[str, Any] | None:
     if model.reference is not None and model.reference.gaps is not None:
         shares = model.reference.gaps
     indicated = set(coding.indicated.tolist())
-    summary = sorted(set(np.flatnonzero(shares).tolist()) | indicated)
+    features = sorted(set(np.flatnonzero(shares).tolist()) | indicated)
     return {
         "features": [
             {
@@ -288,7 +288,7 @@ def _gaps(model: Model, names: Sequence[str] | None) -> dict[str, Any] | None:
                 "value": float(coding.gap[f]),
                 "indicator": f in indicated,
             }
-            for f in summary
+            for f in features
         ]
     }
 
@@ -350,8 +350,8 @@ def _data(place: Place, path: str | Path) -> dict[str, Any]:
             f"Cannot inspect {place.address}: it holds no data set, model or output. {what}"
         ) from None
     arrays = {"X": _array(node)} if isinstance(node, zarr.Array) else _arrays(node)
-    summary = None if isinstance(node, zarr.Array) else node.attrs.get(ATTRIBUTE)
-    schema = None if summary is None else read_schema(summary, place.address)
+    document = None if isinstance(node, zarr.Array) else node.attrs.get(ATTRIBUTE)
+    schema = None if document is None else read_schema(document, place.address)
     return {
         "kind": "data",
         "path": place.address,

@@ -118,7 +118,7 @@ def documented(function: F, known: Mapping[str, Parameter] = SHARED) -> F:
         head, begin, rest = text.partition(HEADING)
         _, blank, tail = rest.partition("\n\n")
     else:
-        cut = found.start() if (found := SECTION.search(text)) else len(text)
+        cut = heading.start() if (heading := SECTION.search(text)) else len(text)
         head, blank, tail = f"{text[:cut].rstrip()}\n\n", "\n\n", text[cut:]
     function.__doc__ = f"{head}{begin}{section.rstrip()}{blank}{tail.rstrip()}\n"
     return function

@@ -230,9 +230,9 @@ class ServedModel:
         DataError
             What `predict_interval` raises.
         """
-        found = self._each_row(X, quantile_block, quantile_shares(self.model, q))
-        check_scored(found, self._why_unscored(X))
-        return found if np.ndim(q) else found[:, 0]
+        quantiles = self._each_row(X, quantile_block, quantile_shares(self.model, q))
+        check_scored(quantiles, self._why_unscored(X))
+        return quantiles if np.ndim(q) else quantiles[:, 0]
 
     def novelty(self, X: ArrayLike) -> FloatArray:
         """Return the novelty score of rows.
@@ -253,9 +253,9 @@ class ServedModel:
         DataError
             For a row without a score, and for a model that was trained without calibration.
         """
-        found = self._each_row(X, novelty_block)
-        check_scored(found[:, None], self._why_unscored(X))
-        return found
+        novelty = self._each_row(X, novelty_block)
+        check_scored(novelty[:, None], self._why_unscored(X))
+        return novelty
 
     def predict_early(self, X: ArrayLike) -> NDArray[Any]:
         """Predict by the local model of each leaf (early prediction of DC-SVM), which is slower.

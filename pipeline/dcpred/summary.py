@@ -58,10 +58,12 @@ def _text(value: Any) -> str:
         return str(value)
     if isinstance(value, int):
         return f"{value:,}"
-    if isinstance(value, list | tuple) and not all(isinstance(one, str) for one in value):
+    if isinstance(value, list | tuple) and not all(isinstance(item, str) for item in value):
         return f"{len(value):,} entries"
     if isinstance(value, dict):
-        cells = [f"{name} {_short(one)}" for name, one in value.items() if not isinstance(one, dict | list)]
+        cells = [
+            f"{name} {_short(cell)}" for name, cell in value.items() if not isinstance(cell, dict | list)
+        ]
         return _cut(", ".join(cells) or f"{len(value):,} entries")
     return _cut(", ".join(value)) if isinstance(value, list | tuple) else _short(value)
 

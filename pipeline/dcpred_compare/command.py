@@ -42,7 +42,7 @@ def _table(report: CompareReport, _: dict[str, Any]) -> str:
     """The lines as text; a star marks those that no cheaper line beats."""
     front = frontier(report)
     lines = [["", *heads(report)]]
-    lines += [["*" if one in front else "", *cells(report, one)] for one in report.results]
+    lines += [["*" if result in front else "", *cells(report, result)] for result in report.results]
     widths = [max(len(line[i]) for line in lines if i != 3 or line[4] or line is lines[0]) for i in range(10)]
     shown = [
         "  ".join(

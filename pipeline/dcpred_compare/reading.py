@@ -98,7 +98,7 @@ def _report(
 def _caveats(results: Sequence[CompareResult]) -> list[str]:
     """Where baselines of the table fail, each sentence once."""
 
-    kinds = (leaf_model_types().get(one.system) for one in results)
+    kinds = (leaf_model_types().get(result.system) for result in results)
     return list(dict.fromkeys(kind.caveat for kind in kinds if kind and kind.caveat))
 
 
@@ -120,10 +120,10 @@ def _cost(result: dict[str, Any], linear: dict[str, float]) -> float | None:
 
 def _cut(results: list[CompareResult]) -> list[str]:
     """A sentence on the systems whose grids the time limit cut."""
-    cut = dict.fromkeys(one.system for one in results if one.status == "time limit")
+    cut = dict.fromkeys(result.system for result in results if result.status == "time limit")
     words = []
     for system in cut:
-        its = [one for one in results if one.system == system]
+        its = [result for result in results if result.system == system]
         words.append(f"{system} ({sum(one.status == 'done' for one in its)} of {len(its)} points)")
     return [f"The time limit ended {', '.join(words)} early."] if words else []
 

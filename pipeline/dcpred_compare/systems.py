@@ -92,26 +92,26 @@ def points_of(system: str, budgets: Sequence[str], task: str, metric: str | None
         counted = "trees" if system != "sklearnex_svc" else ""
         sizes = TREES if counted else (0,)
         return [Point(system, f"{system}-{n}", f"{n} {counted}".strip(" 0"), size=n) for n in sizes]
-    own = {"leaf_model": EXACT, "local_rows": LOCAL_ROWS}
+    settings = {"leaf_model": EXACT, "local_rows": LOCAL_ROWS}
     if system == EXACT:
-        return [Point(system, f"{system}-0", "", own)]
+        return [Point(system, f"{system}-0", "", settings)]
     if system == DC_SVM:
-        return [Point(system, f"{system}-{n}", f"{n} leaves", own | {"n_leaves": n}) for n in LEAVES]
+        return [Point(system, f"{system}-{n}", f"{n} leaves", settings | {"n_leaves": n}) for n in LEAVES]
     return _of_baseline(leaf_model_types()[system])
 
 
 def _of_baseline(kind: LeafModelType) -> list[Point]:
     """One leaf of all rows, of each size and tolerance."""
-    own: dict[str, Any] = {"local_rows": LOCAL_ROWS}
+    settings: dict[str, Any] = {"local_rows": LOCAL_ROWS}
     if kind.kernel != "rbf":
-        own |= {"kernel": kind.kernel, "gamma": "scale"}
+        settings |= {"kernel": kind.kernel, "gamma": "scale"}
     points = []
     for size, tolerance in product(kind.sizes, kind.tolerances):
         name, words = f"{kind.name}-{size}", [f"{size} {kind.counted}"] if size else []
         if tolerance:
             name = f"{name}-{tolerance:g}"
             words.append(f"{kind.tolerated} {tolerance:g}")
-        points.append(Point(kind.name, name, ", ".join(words), own, size=size, tolerance=tolerance))
+        points.append(Point(kind.name, name, ", ".join(words), settings, size=size, tolerance=tolerance))
     if kind.wide:
         wide = [point for point in points if point.tolerance == max(kind.tolerances)]
         points += [
@@ -141,11 +141,11 @@ def _ours(budgets: Sequence[str], task: str, metric: str | None) -> list[Point]:
         )
         for m in LANDMARKS
     ]
-    by, words, own = "", "", {}
+    by, words, settings = "", "", {}
     if metric is not None:
-        by, words, own = f"-{_word(metric)}", f" by {metric}", {"metric": metric}
-    points.append(Point(OURS, f"{OURS}-plain{by}", f"no setting{words}", own))
+        by, words, settings = f"-{_word(metric)}", f" by {metric}", {"metric": metric}
+    points.append(Point(OURS, f"{OURS}-plain{by}", f"no setting{words}", settings))
     for budget in budgets:
         name = f"{OURS}-budget-{_word(budget)}{by}"
-        points.append(Point(OURS, name, f"search within {budget}{words}", own | {"budget": budget}))
+        points.append(Point(OURS, name, f"search within {budget}{words}", settings | {"budget": budget}))
     return points

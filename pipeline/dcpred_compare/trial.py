@@ -182,7 +182,7 @@ def choose_shared(rows: Rows) -> dict[str, Any]:
     for width in LEARNED_WIDTHS:
         attempt("learned", width, strength)
     best = min(tried, key=lambda one: one["error"])
-    of_standard = [one for one in tried if one["settings"]["scaling"] == "standard"]
+    of_standard = [candidate for candidate in tried if candidate["settings"]["scaling"] == "standard"]
     used = dict.fromkeys((best["settings"]["scaling"], "standard"))
     return {
         "settings": best["settings"],
@@ -271,10 +271,10 @@ class Spent:
 def counted(limit_seconds: float) -> Iterator[Spent]:
     """Counts processor time, also of threads and children; the system ends the process at the limit."""
     spent = Spent()
-    begin, own = _processor_seconds(), resource.getrusage(resource.RUSAGE_SELF)
+    begin, usage = _processor_seconds(), resource.getrusage(resource.RUSAGE_SELF)
     soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    most = int(np.ceil(own.ru_utime + own.ru_stime + limit_seconds))
+    most = int(np.ceil(usage.ru_utime + usage.ru_stime + limit_seconds))
     resource.setrlimit(
         resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
     )
@@ -383,7 +383,10 @@ def _multiplications(model: Model) -> float | None:
     """Mean multiplications per row over those of a linear prediction, without the walk; None if compiled."""
     if model.leaf_models is None:
         return None
-    each = [0.0 if (one := model.leaf_model(leaf)) is None else one.cost for leaf in range(model.n_leaves)]
+    each = [
+        0.0 if (leaf_model := model.leaf_model(leaf)) is None else leaf_model.cost
+        for leaf in range(model.n_leaves)
+    ]
     return float(np.average(each, weights=model.leaf_rows)) / model.n_features
 
 

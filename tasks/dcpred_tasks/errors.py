@@ -31,7 +31,7 @@ class DcpredError(Exception):
     exit_code = 1
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(for_people(one) if isinstance(one, str) else one for one in args))
+        super().__init__(*(for_people(text) if isinstance(text, str) else text for text in args))
 
     report: Any = None
     """The report of a run that ended, but not well."""

@@ -30,8 +30,8 @@ def is_a(data: Any, name: str) -> bool:
     """Whether `data` is of a class of another library, named as in "xarray.DataArray"."""
     library, _, class_name = name.rpartition(".")
     # Such data cannot exist before the import of the library.
-    found = getattr(sys.modules.get(library), class_name, None)
-    return found is not None and isinstance(data, found)
+    kind = getattr(sys.modules.get(library), class_name, None)
+    return kind is not None and isinstance(data, kind)
 
 
 def is_lazy(data: Any) -> bool:
@@ -424,7 +424,7 @@ def _for_dataset(data: Any, name: str) -> str:
     """What to pass for a Dataset of xarray."""
     arrays = data.data_vars
     n_dims = 2 if name == "X" else 1
-    fitting = [one for one, array in arrays.items() if array.ndim == n_dims]
+    fitting = [name_of_array for name_of_array, array in arrays.items() if array.ndim == n_dims]
     if fitting:
         return f"Pass one of them: {name}[{fitting[0]!r}]."
     if (

@@ -88,9 +88,9 @@ def group_limits(groups: Path, mounted: Path) -> list[int]:
         if controllers and "memory" not in controllers.split(","):
             continue
         top, name = (mounted / "memory", "memory.limit_in_bytes") if controllers else (mounted, "memory.max")
-        own = top / path.strip("/")
+        cgroup = top / path.strip("/")
         # Within a container the path may be that of the host, which does not exist; the top does.
-        for folder in (own, *own.parents):
+        for folder in (cgroup, *cgroup.parents):
             with suppress(OSError, ValueError):  # "max" is no limit
                 limits.append(int((folder / name).read_text(encoding="utf-8")))
             if folder == top:
@@ -126,13 +126,13 @@ def versions() -> dict[str, str]:
 @lru_cache(maxsize=1)
 def _versions() -> tuple[tuple[str, str], ...]:
     """Read once, because it is slow and imported packages do not change (DECISIONS.md)."""
-    found = [("python", platform.python_version())]
+    numbers = [("python", platform.python_version())]
     for package in PACKAGES:
         try:
-            found.append((package, version(package)))
+            numbers.append((package, version(package)))
         except PackageNotFoundError:
             continue
-    return tuple(found)
+    return tuple(numbers)
 
 
 def one_thread(user_api: str | None = None) -> Any:

@@ -138,7 +138,7 @@ def keys_of(owner: Any, apart: Collection[type] = (), when: str = "") -> dict[st
         keys[key] = Key(text, bool(needs), inner, facts.metric)
         if inner is not None and inner not in apart:
             start = f"{key}{'[]' if is_list else ''}."
-            keys |= {start + name: one for name, one in keys_of(inner, apart, needs).items()}
+            keys |= {start + name: key for name, key in keys_of(inner, apart, needs).items()}
     return keys
 
 

@@ -562,7 +562,7 @@ def test_without_reading_back_a_replacement_is_not_told(s3_proxy: Proxy) -> None
 
 
 def test_believing_what_stands_many_creators_win(s3_place: Place) -> None:
-    with mutated(Bucket, "create", "standing.data == data", "True"), pytest.raises(AssertionError):
+    with mutated(Bucket, "create", "stored.data == data", "True"), pytest.raises(AssertionError):
         PlaceContract().test_one_of_many_creates(s3_place)
 
 

@@ -85,8 +85,8 @@ def secured(scheduler: Scheduler) -> tuple[str, Security | None]:
 
 
 def _configured(part: str) -> str | None:
-    found = dask.config.get(f"distributed.comm.tls.{CONFIGURED[part]}", None)
-    return None if found is None else str(found)
+    configured = dask.config.get(f"distributed.comm.tls.{CONFIGURED[part]}", None)
+    return None if configured is None else str(configured)
 
 
 def _check_possible(address: str) -> None:
@@ -390,10 +390,12 @@ def _scheduler(pages: bool) -> LocalCluster:
 
 def _check_settings(error: Exception) -> None:
     """Raise SettingsError for values of another type in Dask's configuration, which Dask finds late."""
-    own = dask.config.merge(*dask.config.defaults)
-    found = _values(dask.config.collect())
+    defaults = dask.config.merge(*dask.config.defaults)
+    configured = _values(dask.config.collect())
     wrong = [
-        f"{name} to {value!r}" for name, value in found if not _fits(value, dask.config.get(name, None, own))
+        f"{name} to {value!r}"
+        for name, value in configured
+        if not _fits(value, dask.config.get(name, None, defaults))
     ]
     if wrong:
         raise SettingsError(
@@ -468,18 +470,18 @@ def check_versions(client: Client) -> None:
     mine = versions()
     answers = client.run(versions, on_error="return")
     # A worker that ended during the question gives an OSError.
-    found = {worker: answer for worker, answer in answers.items() if not isinstance(answer, OSError)}
-    for error in found.values():
+    answered = {worker: answer for worker, answer in answers.items() if not isinstance(answer, OSError)}
+    for error in answered.values():
         if isinstance(error, Exception):  # dcpred is not installed there
             raise SchedulerError(
                 f"Cannot use this Dask cluster: its workers cannot run dcpred ({type(error).__name__}:"
                 f" {error}). Install dcpred {mine.get('dcpred')} on every worker."
             )
-    if not found:
+    if not answered:
         raise SchedulerAwayError(
             "Cannot use this Dask cluster: it has no workers. Start workers and run again."
         )
-    for worker, theirs in found.items():
+    for worker, theirs in answered.items():
         different = [
             f"{p} {theirs.get(p, 'none')} (here {mine.get(p)})"
             for p in COMPARED

@@ -86,8 +86,8 @@ def _end_where_a_store_is_silent() -> None:
     buckets = sys.modules.get(BUCKETS)
     address = "" if buckets is None else buckets.silent_store(SILENT_SECONDS)
     if address:
-        summary = f"dcpred: {address} does not answer; ended without waiting. Run the same command again.\n"
-        _print(summary)
+        message = f"dcpred: {address} does not answer; ended without waiting. Run the same command again.\n"
+        _print(message)
         os._exit(InterruptedRunError.exit_code)
 
 

@@ -82,11 +82,11 @@ class Lease:
         unreadable: that does not show who holds it.
         """
         with _reported(self.place):
-            standing = Retrying()(partial(self.place.read, LOCK))
-        taken = standing is None or _content(standing).get("token") != self.token
+            lock = Retrying()(partial(self.place.read, LOCK))
+        taken = lock is None or _content(lock).get("token") != self.token
         self.lost = self.lost or taken
         if self.lost:
-            other = _content(standing).get("holder") or "another driver, which has ended"
+            other = _content(lock).get("holder") or "another driver, which has ended"
             so = f"was taken over by {other}" if taken else "received no sign of this driver for too long"
             raise RunHeldError(f"{self.place.address} {so}. Look with `dcpred status`, or run again later.")
 
@@ -99,17 +99,17 @@ class Lease:
         """Raise RunHeldError if another driver holds the place."""
         place, data, retrying = self.place, self.body(_own_name()), Retrying()
         if retrying(lambda: place.create(LOCK, data)):
-            standing = retrying(lambda: place.read(LOCK))
-            if standing is None or standing.data != data:
+            lock = retrying(lambda: place.read(LOCK))
+            if lock is None or lock.data != data:
                 raise RunHeldError(f"{place.address} was taken over at once. Run again later.")
-            self.tag = standing.tag
+            self.tag = lock.tag
             return
-        standing = retrying(lambda: place.read(LOCK))
-        if standing is None:
+        lock = retrying(lambda: place.read(LOCK))
+        if lock is None:
             raise RunHeldError(f"{place.address}/{LOCK} disappeared. Run again later.")
-        if holder := _holder(place, standing, self.guarded):
+        if holder := _holder(place, lock, self.guarded):
             raise _held(place, *holder)
-        tag = retrying(lambda: place.replace(LOCK, data, standing.tag))
+        tag = retrying(lambda: place.replace(LOCK, data, lock.tag))
         if tag is None:
             raise RunHeldError(f"Cannot use {place.address}: another driver was faster. Run again later.")
         self.tag = tag
@@ -119,9 +119,9 @@ class Lease:
         begun, data = self.awake, self.body(_own_name())
         tag = self.place.replace(LOCK, data, self.tag)
         if tag is None:
-            standing = self.place.read(LOCK)
-            if standing is not None and _content(standing).get("token") == self.token:
-                tag = self.place.replace(LOCK, data, standing.tag)
+            lock = self.place.read(LOCK)
+            if lock is not None and _content(lock).get("token") == self.token:
+                tag = self.place.replace(LOCK, data, lock.tag)
         if tag is None:
             self.lost = True
         else:
@@ -194,8 +194,8 @@ def _seen(place: Place, now: float | None = None) -> tuple[str, str] | None:
 
     def look() -> tuple[str, str] | None:
         with place.guarded(LOCK, shared=True) as guarded:
-            standing = place.read(LOCK)
-            return None if standing is None else _holder(place, standing, guarded, now)
+            lock = place.read(LOCK)
+            return None if lock is None else _holder(place, lock, guarded, now)
 
     with _reported(place):
         return Retrying()(look)

@@ -120,7 +120,7 @@ def _numbers(flat: FlatModel) -> dict[str, Any]:
     family, targets, coding, calibration = kernel.family, flat.targets, model.scaling.coding, flat.calibration
     many = model.n_leaves > MANY_LEAVES
     matern = isinstance(family, Matern32)
-    numbers: dict[str, Any] = {one.name.upper(): place for place, one in enumerate(FAMILIES)}
+    numbers: dict[str, Any] = {family.name.upper(): place for place, family in enumerate(FAMILIES)}
     return numbers | {
         "KERNEL": p.kernel,
         "DEGREE": kernel.degree,
@@ -230,7 +230,7 @@ def _column_arrays(flat: FlatModel) -> dict[str, NDArray[Any]]:
     p, q, targets, calibration = flat.packed, flat.exact, flat.targets, flat.calibration
     coding = flat.model.scaling.coding
     feature_map = None if coding is None else coding.map
-    found: dict[str, NDArray[Any]] = {
+    arrays: dict[str, NDArray[Any]] = {
         "indicated": p.columns.indicated,
         "column_first": np.append(p.columns.first, p.n_columns - len(p.columns.indicated)),
         "code_lowest": p.columns.lowest,
@@ -240,17 +240,17 @@ def _column_arrays(flat: FlatModel) -> dict[str, NDArray[Any]]:
         "gap": q.gap,
     }
     if feature_map is not None:
-        found |= {"amount_centre": feature_map.centre, "amount_rate": feature_map.rate}
+        arrays |= {"amount_centre": feature_map.centre, "amount_rate": feature_map.rate}
     if isinstance(feature_map, Knots):
         of_map = {name: getattr(feature_map, name) for name in ("at", "knot", "value", "slope")}
-        found |= {f"map_{name}": values for name, values in of_map.items()}
+        arrays |= {f"map_{name}": values for name, values in of_map.items()}
     if targets is not None:
-        found |= {"target_feature": targets.feature, "target_at": targets.at, "target_table": targets.table}
+        arrays |= {"target_feature": targets.feature, "target_at": targets.at, "target_table": targets.table}
     if calibration is not None:
         weight = calibration.weight if len(calibration.weight) else np.ones(len(calibration.prior))
-        found |= {"knot": calibration.knot, "knot_value": calibration.value}
-        found |= {"prior": calibration.prior, "class_weight": weight}
-    return found
+        arrays |= {"knot": calibration.knot, "knot_value": calibration.value}
+        arrays |= {"prior": calibration.prior, "class_weight": weight}
+    return arrays
 
 
 def _array(name: str, values: NDArray[Any]) -> str:

@@ -108,19 +108,19 @@ def compact(model: Model) -> Model:
             f"Cannot export the model: it has other terms than kernels ({names}), and only sums of kernel"
             " values can be exported. Train one without them."
         )
-    found = model.leaf_models
-    if found is None:
+    leaf_models = model.leaf_models
+    if leaf_models is None:
         return model
-    if found.name != EXACT:
+    if leaf_models.name != EXACT:
         raise DataError(
-            f"Cannot export the model: its leaves hold models of {found.name}, and only leaves with landmarks"
-            " can be exported. Train one without this baseline."
+            f"Cannot export the model: its leaves hold models of {leaf_models.name}, and only leaves with"
+            " landmarks can be exported. Train one without this baseline."
         )
     sizes = {"feature": model.n_columns, "output": model.n_outputs}
     leaves, kernel = [], model.kernel
     for leaf in range(model.n_leaves):
-        own = {"intercept": model.intercept[leaf], "bounds": model.bounds[leaf]}
-        arrays: dict[str, NDArray[Any]] = {**rowless_leaf(LeafArrays, sizes), **own}
+        leaf_values = {"intercept": model.intercept[leaf], "bounds": model.bounds[leaf]}
+        arrays: dict[str, NDArray[Any]] = {**rowless_leaf(LeafArrays, sizes), **leaf_values}
         arrays["leaf_factor"] = np.empty(0, MODEL_DTYPE)
         exact = model.leaf_model(leaf)
         if isinstance(exact, ExactLeaf):
@@ -173,8 +173,8 @@ def leaf_tables(flat: FlatModel) -> dict[str, NDArray[Any]]:
     triangle = np.zeros((n, t, m), MODEL_DTYPE)
     beta = np.zeros((n, m + p + t, model.n_outputs), MODEL_DTYPE)
     for leaf in np.flatnonzero(np.diff(model.beta_at)).tolist():
-        own, sizes = model.beta.of(leaf), (m_of[leaf], p_of[leaf], t_of[leaf])
-        parts = np.split(own, np.cumsum(sizes)[:-1])
+        beta_of_leaf, sizes = model.beta.of(leaf), (m_of[leaf], p_of[leaf], t_of[leaf])
+        parts = np.split(beta_of_leaf, np.cumsum(sizes)[:-1])
         for start, part in zip((0, m, m + p), parts, strict=True):
             beta[leaf, start : start + len(part)] = part
         pair[leaf, : sizes[1]] = model.pairs[model.pair_at[leaf] : model.pair_at[leaf + 1]]

@@ -61,7 +61,7 @@ class Graph:
 
     def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
         """The result of an operator. A number among its inputs is a constant in double precision."""
-        names = [one if isinstance(one, str) else self.constant(one, ACC_DTYPE) for one in inputs]
+        names = [tensor if isinstance(tensor, str) else self.constant(tensor, ACC_DTYPE) for tensor in inputs]
         name = f"t{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(kind, names, [name], **attributes))
         return name
@@ -206,19 +206,19 @@ def coded(g: Graph, coding: Coding, x: str) -> str:
 
 def mapped(g: Graph, found: FeatureMap, x: str) -> str:
     """See FeatureMap: differences in double precision, the rest in single."""
-    own = np.flatnonzero(found.rate)
+    amounts = np.flatnonzero(found.rate)
 
     def single(value: Any) -> str:
         return g.constant(value, MODEL_DTYPE)
 
-    given = g.columns(x, own)
-    u = g.cast(g.op("Mul", g.op("Sub", given, found.centre[own]), found.rate[own]), MODEL_DTYPE)
+    given = g.columns(x, amounts)
+    u = g.cast(g.op("Mul", g.op("Sub", given, found.centre[amounts]), found.rate[amounts]), MODEL_DTYPE)
     if not isinstance(found, Knots):
         near = g.op("Min", g.op("Max", u, single(-FAR)), single(FAR))
         part = g.op("Mul", near, single(THIRD))
         s = g.op("Div", near, g.op("Sqrt", g.op("Add", g.op("Mul", part, part), single(1.0))))
     else:
-        at = np.append(found.at[own], found.at[-1])
+        at = np.append(found.at[amounts], found.at[-1])
         index, exists = padded(at, int(np.diff(at).max()))
         knots = np.where(exists, found.knot[index], np.inf)
         above = g.op("GreaterOrEqual", g.unsqueeze(u, 2), single(knots))
@@ -233,7 +233,7 @@ def mapped(g: Graph, found: FeatureMap, x: str) -> str:
     finite = g.op("Less", g.op("Abs", u), single(np.inf))
     s = g.cast(g.op("Where", finite, s, u), ACC_DTYPE)
     place_of = np.arange(len(found.rate))
-    place_of[own] = len(place_of) + np.arange(len(own))
+    place_of[amounts] = len(place_of) + np.arange(len(amounts))
     return g.columns(g.op("Concat", x, s, axis=1), place_of)
 
 
@@ -259,8 +259,8 @@ def descended(g: Graph, flat: FlatModel, rows: str) -> str:
             scores = g.op("Sub", g.op("MatMul", rows, root), halves[0])
         else:
             node = g.op("Max", at, g.constant(0))
-            own = g.op("Gather", g.double(tree.centres), g.op("Gather", g.constant(index), node))
-            scores = g.op("Sub", products(g, own, rows), g.op("Gather", g.constant(halves), node))
+            centres = g.op("Gather", g.double(tree.centres), g.op("Gather", g.constant(index), node))
+            scores = g.op("Sub", products(g, centres, rows), g.op("Gather", g.constant(halves), node))
         scores = g.cast(g.op("Sub", scores, half_square), MODEL_DTYPE)
         best = g.op("ArgMax", scores, axis=1, keepdims=1)
         if level == 0:
@@ -358,7 +358,7 @@ def decided(g: Graph, flat: FlatModel, value: str, finite: str) -> tuple[str, st
         value = g.op("Mul", g.op("Sign", value), back)
         value = value if target.name == LOG else g.op("Add", value, shift)
     decision = g.cast(value, flat.model.score_dtype)
-    inf, nan = (g.constant(one, flat.model.score_dtype) for one in (np.inf, np.nan))
+    inf, nan = (g.constant(value_of, flat.model.score_dtype) for value_of in (np.inf, np.nan))
     scored = g.op("And", finite, g.all(g.op("Less", g.op("Abs", decision), inf)))
     return g.op("Where", scored, decision, nan), scored
 
@@ -378,8 +378,8 @@ def label_output(g: Graph, flat: FlatModel, number: str, scored: str) -> np.dtyp
     missing: Any = np.array(coding.missing, values.dtype)
     if coding.names is not None:
         values, missing = np.array(coding.names, object), np.array("", object)
-    found = g.op("Gather", g.constant(values), number)
-    g.name(g.reshape(g.op("Where", scored, found, g.constant(missing)), -1), LABEL)
+    labels = g.op("Gather", g.constant(values), number)
+    g.name(g.reshape(g.op("Where", scored, labels, g.constant(missing)), -1), LABEL)
     return values.dtype
 
 
@@ -392,9 +392,9 @@ def probability(g: Graph, calibration: Calibration, decision: str, number: str, 
     q = g.op("Div", q, g.sum(q, keepdims=1))
     share = calibration.share
     m = g.op("Add", g.op("Mul", q, 1.0 - share), share * calibration.prior)
-    own = g.op("GatherElements", m, number, axis=1)
+    of_label = g.op("GatherElements", m, number, axis=1)
     is_own = g.op("Equal", number, g.constant(np.arange(n_classes)[None]))
-    m = g.op("Where", is_own, own, g.op("Min", m, g.op("Mul", own, 1.0 - TIE)))
+    m = g.op("Where", is_own, of_label, g.op("Min", m, g.op("Mul", of_label, 1.0 - TIE)))
     m = g.op("Div", m, g.sum(m, keepdims=1))
     if len(calibration.weight):
         m = g.op("Div", m, calibration.weight)

@@ -43,9 +43,9 @@ KEYWORDS = {"double"}
 
 def header(arguments: Iterable[type[Any]], constants: Mapping[str, Any]) -> str:
     """A C++ header: `arguments` and named tuples in them as structs, and the numbers among `constants`."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for kind in arguments:
-        _add_struct(kind, found)
+        _add_struct(kind, fields)
     lines = [
         f"constexpr {C_TYPES[type(value)]} {name} = {np.asarray(value).item()!r};"
         for name, value in constants.items()
@@ -58,7 +58,7 @@ def header(arguments: Iterable[type[Any]], constants: Mapping[str, Any]) -> str:
             '#include "vectors.h"',
             "",
             *lines,
-            *found.values(),
+            *fields.values(),
             "",
         ]
     )

@@ -205,8 +205,8 @@ class TableAddress(NamedTuple):
 
 def table_address(address: str | Path) -> TableAddress | None:
     """The parts of the address of an array of a table; None for any other address."""
-    data, found, rest = local_path(address).rpartition(LIKE)
-    if not found:
+    data, encoding, rest = local_path(address).rpartition(LIKE)
+    if not encoding:
         return None
     group, _, name = rest.partition("/")
     model, _, dtype = group.rpartition(",")

@@ -341,21 +341,21 @@ def check_new_name(path: Path, longest: str = "") -> None:
     """
     path = path.absolute()
     above = [path, *path.parents]
-    standing = next(place for place in above if os.path.lexists(place))
-    if standing.is_symlink() and not standing.exists():
+    existing = next(place for place in above if os.path.lexists(place))
+    if existing.is_symlink() and not existing.exists():
         raise DataError(
-            f"Cannot write to {path}: {standing} is a link to {os.readlink(standing)}, which does not exist."
+            f"Cannot write to {path}: {existing} is a link to {os.readlink(existing)}, which does not exist."
             " Remove the link or choose another path."
         )
-    if standing == path:
+    if existing == path:
         if path.is_dir():
             return
-        standing = path.parent  # A file is replaced by another one in the same directory.
-    if not standing.is_dir():
-        raise DataError(f"Cannot write to {path}: {standing} is a file. Choose another path.")
-    names = [os.fsencode(place.name) for place in above[1 : above.index(standing)]]
+        existing = path.parent  # A file is replaced by another one in the same directory.
+    if not existing.is_dir():
+        raise DataError(f"Cannot write to {path}: {existing} is a file. Choose another path.")
+    names = [os.fsencode(place.name) for place in above[1 : above.index(existing)]]
     length = max(map(len, [os.fsencode(f"{path.name}{longest}"), *names]))
-    probe = standing / partial_name(Path("probe")).name.ljust(length, "x")
+    probe = existing / partial_name(Path("probe")).name.ljust(length, "x")
     with resource_errors(path):
         try:
             probe.touch()

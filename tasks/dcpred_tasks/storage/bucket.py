@@ -108,8 +108,8 @@ class Bucket:
 
     def read(self, name: str) -> Stored | None:
         def get() -> Stored:
-            found = obstore().get(self.store, self._key(name))
-            data, meta = bytes(found.bytes()), found.meta
+            reply = obstore().get(self.store, self._key(name))
+            data, meta = bytes(reply.bytes()), reply.meta
             return Stored(data, _tag(meta), meta["last_modified"].timestamp())
 
         try:
@@ -171,10 +171,10 @@ class Bucket:
                 return True
             except OSError as error:
                 doubt = error
-            standing = self.read(name)
-            if standing is not None:
-                self._remember(name, standing.tag)
-                return standing.data == data
+            stored = self.read(name)
+            if stored is not None:
+                self._remember(name, stored.tag)
+                return stored.data == data
             time.sleep(WAIT_SECONDS)
         raise doubt
 
@@ -186,10 +186,10 @@ class Bucket:
                 return self._put(name, data, condition)
             except OSError as error:
                 doubt = error
-            standing = self.read(name)
-            if standing is not None and standing.data == data:
-                return standing.tag
-            if standing is None or not same_tag(standing.tag, tag):
+            stored = self.read(name)
+            if stored is not None and stored.data == data:
+                return stored.tag
+            if stored is None or not same_tag(stored.tag, tag):
                 return None
             time.sleep(WAIT_SECONDS)
         raise doubt
@@ -264,19 +264,19 @@ class Bucket:
             request_threads().submit(self._part, folder, start, stop)
             for start, stop in zip(starts, ends, strict=True)
         ]
-        found: dict[str, Entry] = {}
+        entries: dict[str, Entry] = {}
         for part in parts:
             listed: dict[str, Entry] = waited_for(part, self.address)
-            found |= listed
+            entries |= listed
         self.seen = True
-        return found
+        return entries
 
     def names(self, folder: str) -> set[str]:
         self._check_lists()
 
         def directly() -> set[str]:
-            found = obstore().list_with_delimiter(self.store, self._key(folder) or None)
-            return {str(key).rstrip("/").rpartition("/")[2] for key in _keys(found)}
+            page = obstore().list_with_delimiter(self.store, self._key(folder) or None)
+            return {str(key).rstrip("/").rpartition("/")[2] for key in _keys(page)}
 
         names = looked(directly, self._at(folder))
         self.seen = True
@@ -301,13 +301,13 @@ class Bucket:
         name = f"clock.partial-{os.urandom(6).hex()}"
         try:
             self.write(name, os.urandom(8))
-            found = self.read(name)
+            stored = self.read(name)
         finally:
             with suppress(OSError):
                 self.remove(name)
-        if found is None:
+        if stored is None:
             raise StoreError(f"{self._at(name)} was written, but does not exist")
-        return found.time
+        return stored.time
 
     def make_folder(self, name: str) -> None:
         """Do nothing: a store has no folders."""

@@ -89,10 +89,10 @@ class ComputedStore(Store):
     ) -> Buffer | None:
         data = self.metadata.get(key)
         if data is None:
-            found = self._chunk(key)
-            if found is None:
+            chunk = self._chunk(key)
+            if chunk is None:
                 return None
-            data = await self._encoded(*found)
+            data = await self._encoded(*chunk)
         if isinstance(byte_range, RangeByteRequest):
             data = data[byte_range.start : byte_range.end]
         elif byte_range is not None:
@@ -164,12 +164,12 @@ def _key(name: str, array: zarr.Array[Any], number: int) -> str:
 def _metadata(group: zarr.Group) -> dict[str, bytes]:
     """The metadata files of a group in memory and of its arrays, by key."""
     keys = ["zarr.json", *(f"{name}/zarr.json" for name in group.array_keys())]
-    found = {}
+    chunks = {}
     for key in keys:
         data = sync(group.store_path.store.get(key, default_buffer_prototype()))
         assert data is not None
-        found[key] = data.to_bytes()
-    return found
+        chunks[key] = data.to_bytes()
+    return chunks
 
 
 def computed(array: zarr.Array[Any]) -> ComputedStore | None:

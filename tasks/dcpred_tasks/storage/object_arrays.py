@@ -61,9 +61,9 @@ class BucketArrays(ObjectStore[Any]):
         return f"BucketArrays({str(self)!r})"
 
     def with_read_only(self, read_only: bool = False) -> "BucketArrays":
-        found = BucketArrays(self.store, read_only=read_only, bucket=self.bucket)
-        found.fills = self.fills and read_only
-        return found
+        store = BucketArrays(self.store, read_only=read_only, bucket=self.bucket)
+        store.fills = self.fills and read_only
+        return store
 
     def __getstate__(self) -> dict[Any, Any]:
         raise TypeError("stores cannot be sent to other processes; send addresses")
@@ -71,15 +71,15 @@ class BucketArrays(ObjectStore[Any]):
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        found = await self._looked(partial(super().get, key, prototype, byte_range), key)
-        if found is None:
+        content = await self._looked(partial(super().get, key, prototype, byte_range), key)
+        if content is None:
             await self._check_there(key)
             if key.rpartition("/")[2] not in METADATA and not self.fills:
                 raise MissingChunkError(
                     f"Cannot read the chunk {self._at(key)}: it is missing, and would read as fill values."
                     " Restore it and run again."
                 )
-        return found
+        return content
 
     async def exists(self, key: str) -> bool:
         there = await self._looked(partial(super().exists, key), key)
@@ -235,15 +235,15 @@ class Encoding:
                     f"Cannot decode {where}: it holds {large.flat[0]}, which float64 would round, beside"
                     " missing values. Store smaller numbers, or numbers without missing values."
                 )
-        found = values.astype(self.filled_dtype)
-        found[missing] = np.nan
-        return found
+        filled = values.astype(self.filled_dtype)
+        filled[missing] = np.nan
+        return filled
 
 
 def encoding_of(attributes: Mapping[str, Any], dtype: np.dtype[Any], where: str) -> Encoding:
     """The encoding of an array of this dtype. Raises DataError for a scale that is not a number."""
     if dtype.kind in "OTSU":
-        texts = [_text(one) for key in MARKERS for one in _items(attributes.get(key))]
+        texts = [_text(marker) for key in MARKERS for marker in _items(attributes.get(key))]
         return Encoding(dtype, tuple(dict.fromkeys(text for text in texts if text)))
     if dtype.kind not in "iuf":
         return Encoding(dtype)
@@ -292,24 +292,24 @@ def _factor(attributes: Mapping[str, Any], key: str, where: str) -> float | None
     value = attributes.get(key)
     if value is None:
         return None
-    found = _numbers(value)
-    if len(found) != 1 or not math.isfinite(found[0]):
+    numbers = _numbers(value)
+    if len(numbers) != 1 or not math.isfinite(numbers[0]):
         raise DataError(
             f"Cannot decode {where}: its attribute {key} is {str(value)[:LONGEST_NAME]!r}, not a number."
             " Correct the attribute, or remove it."
         )
-    return float(found[0])
+    return float(numbers[0])
 
 
 def _numbers(value: Any) -> list[Any]:
     """The numbers of an attribute: xarray keeps a float in Zarr format 3 as eight bytes in base 64."""
-    found = []
-    for one in _items(value):
-        text = _text(one)
-        number = one if text is None else _parsed(text)
+    numbers = []
+    for item in _items(value):
+        text = _text(item)
+        number = item if text is None else _parsed(text)
         if isinstance(number, int | float | np.integer | np.floating) and not isinstance(number, bool):
-            found.append(number)
-    return found
+            numbers.append(number)
+    return numbers
 
 
 def _parsed(text: str) -> float | int | None:

@@ -73,10 +73,10 @@ def match_pattern(pattern: str) -> tuple[str, list[Match]]:
     if wanted[-1] == FOLDERS:
         wanted.append("*")
     tree = _Tree(base, recursive=FOLDERS in wanted)
-    found = [Match("", ())]
+    matches = [Match("", ())]
     for part in wanted:
-        found = [one for match in found for one in _step(tree, match, part)]
-    return base, _distinct(found, tree.real)
+        matches = [child for match in matches for child in _step(tree, match, part)]
+    return base, _distinct(matches, tree.real)
 
 
 def _step(tree: "_Tree", match: Match, part: str) -> Iterator[Match]:
@@ -98,13 +98,13 @@ def _step(tree: "_Tree", match: Match, part: str) -> Iterator[Match]:
 
 def _distinct(matches: Iterable[Match], real: Callable[[str], str]) -> list[Match]:
     """The matches without those that lead to, or lie below, what another one leads to."""
-    found: dict[str, Match] = {}
+    distinct: dict[str, Match] = {}
     top = real("").rstrip("/")
     for match in sorted(matches):
         where = real(match.name)
-        if where not in found or where == f"{top}/{match.name}":
-            found[where] = match
-    return sorted(match for where, match in found.items() if not _is_below(where, found))
+        if where not in distinct or where == f"{top}/{match.name}":
+            distinct[where] = match
+    return sorted(match for where, match in distinct.items() if not _is_below(where, distinct))
 
 
 def _is_below(path: str, others: Iterable[str]) -> bool:
@@ -225,14 +225,14 @@ def files_of(
     if listed is not None:
         keys = [key for key in listed if is_wanted(key)]
         return [[key for key in keys if key == name or _is_visible_below(key, name)] for name in names]
-    top, found, where = os.path.realpath(base), dict[str, str](), list[dict[str, str]]()
+    top, addresses, where = os.path.realpath(base), dict[str, str](), list[dict[str, str]]()
     for match in names:
         held = dict(_files_on_disk(base, match, is_wanted))
         where.append(held)
         for name, real in sorted(held.items()):
-            if real not in found or real == os.path.join(top, name):
-                found[real] = name
-    return [[name for name, real in held.items() if found[real] == name] for held in where]
+            if real not in addresses or real == os.path.join(top, name):
+                addresses[real] = name
+    return [[name for name, real in held.items() if addresses[real] == name] for held in where]
 
 
 def _is_visible_below(key: str, folder: str) -> bool:

@@ -63,8 +63,8 @@ def stored_digest(place: Place, name: str) -> str | None:
 
 def read_document(place: Place, name: str) -> dict[str, Any] | None:
     """A JSON object, None where it does not exist. Raises ValueError for anything else."""
-    standing = place.read(name)
-    return None if standing is None else decoded(standing.data, f"{place.address}/{name}")
+    stored = place.read(name)
+    return None if stored is None else decoded(stored.data, f"{place.address}/{name}")
 
 
 def read_own_document(place: Place, name: str) -> dict[str, Any] | None:
@@ -82,7 +82,7 @@ def read_sealed_document(place: Place, name: str) -> dict[str, Any] | None:
     """A JSON object; None where it does not exist, or its checksum is wrong."""
     try:
         value = read_document(place, name)
-        rest = {key: one for key, one in (value or {}).items() if key != "checksum"}
+        rest = {key: item for key, item in (value or {}).items() if key != "checksum"}
         return value if value is not None and value.get("checksum") == digest_json(rest) else None
     except (ValueError, IsADirectoryError):  # 1e999 parses as infinity, which digest_json refuses
         return None
@@ -147,8 +147,8 @@ class Folder:
         path = self.path / name
         guard = nullcontext() if name in self._guarded else self.guarded(name, inf)
         with guard, resource_errors(path):
-            standing = self.read(name)
-            if standing is None or standing.tag != tag:
+            stored = self.read(name)
+            if stored is None or stored.tag != tag:
                 return None
             write_bytes(path, data)
             return _tag(path.stat())
@@ -203,22 +203,22 @@ class Folder:
 
     def listing(self, folder: str = "", splits: Sequence[str] = ()) -> dict[str, Entry]:
         """Omits a file that is removed during the listing."""
-        found: dict[str, Entry] = {}
+        listed: dict[str, Entry] = {}
         try:
             entries = list(os.scandir(self.path / folder))
         except (FileNotFoundError, NotADirectoryError):
-            return found
+            return listed
         for entry in entries:
             name = f"{folder}/{entry.name}" if folder else entry.name
             try:
                 if entry.is_dir():
-                    found |= self.listing(name)
+                    listed |= self.listing(name)
                 else:
                     state = entry.stat()
-                    found[name] = Entry(state.st_size, _tag(state), state.st_mtime, state.st_ctime)
+                    listed[name] = Entry(state.st_size, _tag(state), state.st_mtime, state.st_ctime)
             except FileNotFoundError:  # the file was removed, or is a dangling link
                 continue
-        return found
+        return listed
 
     def names(self, folder: str) -> set[str]:
         try:

@@ -87,10 +87,10 @@ def _bounded(codec: Any, decode: Callable[..., Any], name: str, size: int, data:
     most = 2 * size + ROOM
     packed = memoryview(data).cast("B")
     if name in STREAMED:
-        found = b"".join(_unpacked(STREAMED[name], codec, packed, most))
+        unpacked = b"".join(_unpacked(STREAMED[name], codec, packed, most))
         if out is None:
-            return found
-        np.copyto(np.frombuffer(memoryview(out).cast("B"), np.uint8), np.frombuffer(found, np.uint8))
+            return unpacked
+        np.copyto(np.frombuffer(memoryview(out).cast("B"), np.uint8), np.frombuffer(unpacked, np.uint8))
         return out
     declared = _declared_bytes(name, packed)
     if declared is None and out is None:

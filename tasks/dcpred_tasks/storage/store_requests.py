@@ -113,8 +113,8 @@ def _first_line(text: str) -> str:
 
 
 def _code_and_message(body: re.Match[str]) -> str:
-    found = (re.search(f"<{name}>([^<]*)</", body[0]) for name in ("Code", "Message"))
-    return ": ".join(one[1].strip() for one in found if one)
+    parts = (re.search(f"<{name}>([^<]*)</", body[0]) for name in ("Code", "Message"))
+    return ": ".join(part[1].strip() for part in parts if part)
 
 
 def _no_bucket(address: str) -> ResourceError:

@@ -220,15 +220,17 @@ def _fingerprint_of_store(array: zarr.Array[Any], store: BucketArrays) -> str:
     """By one listing; on a server without listings, by the heads of a few chunks."""
     assert store.bucket is not None
     path = array.store_path.path
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     if store.bucket.lists:
-        found = {name: e for name, e in store.bucket.listing(path).items() if not name.endswith("zarr.json")}
+        entries = {
+            name: e for name, e in store.bucket.listing(path).items() if not name.endswith("zarr.json")
+        }
     else:
         for number in _a_few(-(-array.shape[0] // array.chunks[0])):
             key = array.metadata.encode_chunk_key((number, *(0 for _ in array.shape[1:])))
             if (entry := store.bucket.head(f"{path}/{key}".lstrip("/"))) is not None:
-                found[f"{path}/{key}"] = entry
-    lines = [f"{name.removeprefix(f'{path}/')} {e.size} {e.tag}\n" for name, e in sorted(found.items())]
+                entries[f"{path}/{key}"] = entry
+    lines = [f"{name.removeprefix(f'{path}/')} {e.size} {e.tag}\n" for name, e in sorted(entries.items())]
     metadata = json.dumps(array.metadata.to_dict(), sort_keys=True, default=str)
     return digest(metadata.encode(), "".join(lines).encode())
 
@@ -363,8 +365,8 @@ def input_state(address: str, array: zarr.Array[Any], now: float) -> InputState:
     lines: list[list[str]] = [[] for _ in range(-(-array.shape[0] // rows))]
     young = set()
     for name, entry in open_place(address).listing().items():
-        found = CHUNK_NAME.fullmatch(name)
-        number = int(found[1]) if found else len(lines)
+        chunk = CHUNK_NAME.fullmatch(name)
+        number = int(chunk[1]) if chunk else len(lines)
         if number < len(lines):
             lines[number].append(_line(name, entry, on_store) + ("" if on_store else f" {entry.changed}"))
             if not on_store and entry.changed > now - SETTLED_SECONDS:
@@ -449,7 +451,7 @@ def rows_identity(array: zarr.Array[Any], n_rows: int) -> RowsIdentity:
     entries = {
         name: entry
         for name, entry in open_place(address).listing().items()
-        if (found := CHUNK_NAME.fullmatch(name)) and int(found[1]) < n_whole
+        if (chunk := CHUNK_NAME.fullmatch(name)) and int(chunk[1]) < n_whole
     }
     form = _form(array).encode()
     lines = sorted(_line(name, entry, on_store) for name, entry in entries.items())

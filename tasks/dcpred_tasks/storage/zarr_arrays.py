@@ -421,8 +421,8 @@ def arrays_of(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Zarr warns of foreign files in the directory
-            found = _known_arrays(group) if lists_nothing(group) else list(group.arrays())
-            return [(name, sound(array)) for name, array in sorted(found, key=lambda item: item[0])]
+            arrays = _known_arrays(group) if lists_nothing(group) else list(group.arrays())
+            return [(name, sound(array)) for name, array in sorted(arrays, key=lambda item: item[0])]
     except DcpredError:
         raise
     except READ_ERRORS as error:
@@ -434,8 +434,8 @@ def arrays_of(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
 
 def _known_arrays(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
     """The arrays with names of dcpred, on a server without listings."""
-    found = [(name, group[name]) for name in ("X", "y") if name in group]
-    return [(name, array) for name, array in found if isinstance(array, zarr.Array)]
+    arrays = [(name, group[name]) for name in ("X", "y") if name in group]
+    return [(name, array) for name, array in arrays if isinstance(array, zarr.Array)]
 
 
 def sparse_parts(group: zarr.Group) -> list[tuple[str, zarr.Array[Any]]]:
@@ -480,17 +480,17 @@ def find_array(address: str | Path, name: str) -> str:
         raise DataError(
             f"Cannot find array {name} in {path}: that is a single array. Pass the group that holds both."
         )
-    found = f"{path.rstrip('/')}/{name}"
-    with opening(found, "array"):
+    address_of_array = f"{path.rstrip('/')}/{name}"
+    with opening(address_of_array, "array"):
         if isinstance(sparse := node.get(name), zarr.Group) and is_sparse(sparse):
-            raise DataError(sparse_matrix(found))
+            raise DataError(sparse_matrix(address_of_array))
         if name not in node or not isinstance(node[name], zarr.Array):
             known = [key for key, _ in _known_arrays(node)] if lists_nothing(node) else node.array_keys()
             held = ", ".join(sorted(known)) or "nothing"
             raise DataError(
                 f"Cannot find array {name} in {path}: the group holds {held}. Rename it or choose another."
             )
-    return found
+    return address_of_array
 
 
 def chunk_rows(array: zarr.Array[Any]) -> int:
@@ -543,7 +543,7 @@ def plain_text(values: NDArray[Any], where: str) -> NDArray[Any]:
                 f"Cannot read {where}: {error.object[:60]!r} is not text in UTF-8. Write it as text."
             ) from None
     if values.dtype.kind in "OT":
-        texts = ["" if one is None else str(one) for one in values.astype(object).ravel().tolist()]
+        texts = ["" if value is None else str(value) for value in values.astype(object).ravel().tolist()]
         return np.array(texts, str).reshape(values.shape)
     return values
 

@@ -107,7 +107,7 @@ def evaluate_block(job: EvaluationJob, start: int, stop: int) -> Evaluated:
     model = open_evaluated(job.model, job.model_hash, job.early)
     trained = None if job.trained is None else replace(job.trained)  # with counts of its own
     X, target = open_array(job.x), open_array(job.y)
-    found, retrying = nothing_evaluated(job, model), Retrying()
+    measured, retrying = nothing_evaluated(job, model), Retrying()
     sampled = Statistics(model)
     for first in range(start, stop, job.chunk_rows):
         last = min(first + job.chunk_rows, stop)
@@ -119,22 +119,22 @@ def evaluate_block(job: EvaluationJob, start: int, stop: int) -> Evaluated:
         with one_thread():
             decided = score_with_leaves(model, rows, scale=True)
             good = (decided.status == Status.OK) & labelled
-            found.bad += unscored(model.scaling, rows[labelled], decided.status[labelled])
+            measured.bad += unscored(model.scaling, rows[labelled], decided.status[labelled])
             taken = decided.take(good)
-            found.compact.add(model, taken.decision, wanted[good], taken)
+            measured.compact.add(model, taken.decision, wanted[good], taken)
             scored = ScoredRows(rows, decided.decision, decided.status, decided.leaf, {})
             sampled.observe(scored, one_of_each(len(rows), job.stride, first))
-            if found.local is not None:
+            if measured.local is not None:
                 decision, _ = score_rows(model, rows, early=True)
-                found.local.add(model, decision[good], wanted[good])
+                measured.local.add(model, decision[good], wanted[good])
         if trained is not None:
             trained.add(rows)
-        found.n_rows += len(rows)
-        found.n_unlabelled += int((~labelled).sum())
+        measured.n_rows += len(rows)
+        measured.n_unlabelled += int((~labelled).sum())
     if trained is not None:
-        found.n_compared, found.n_met = trained.n_compared, trained.n_met
-    found.packed = sampled.packed()
-    return found
+        measured.n_compared, measured.n_met = trained.n_compared, trained.n_met
+    measured.packed = sampled.packed()
+    return measured
 
 
 def survey_frame(frame: Any, names: Sequence[str], coded: Collection[str]) -> dict[str, ColumnSurvey]:
@@ -161,8 +161,8 @@ def _labels(values: Any) -> NDArray[Any]:
     rows = rows.astype(object) if rows.dtype.kind == "T" else rows
     if any(map(is_missing, rows.flat)) if rows.dtype.kind == "O" else (rows != rows).any():
         raise DataError("Cannot use y: it has missing values. Remove such rows, or fill them in.")
-    found = class_values(rows, numbered=False)
-    return found.astype(str) if found.dtype.kind == "O" else found
+    classes = class_values(rows, numbered=False)
+    return classes.astype(str) if classes.dtype.kind == "O" else classes
 
 
 def part_values(part: Any, dtype: np.dtype[Any]) -> NDArray[Any]:

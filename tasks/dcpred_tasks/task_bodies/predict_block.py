@@ -108,8 +108,8 @@ def framed_block(
     ordered = frame if schema is not None else in_training_order(frame, names)
     rows = as_matrix(ordered) if schema is None else encoded_block(frame, schema, call)
     values = block(rows, *more, **({"index": frame.index} if block is label_rows else {}))
-    found = type(frame)(values[:, None] if columns is None else values, index=frame.index)
-    return found[0].rename(None) if columns is None else found.set_axis(list(columns), axis=1)
+    predicted = type(frame)(values[:, None] if columns is None else values, index=frame.index)
+    return predicted[0].rename(None) if columns is None else predicted.set_axis(list(columns), axis=1)
 
 
 def value_block(X: NDArray[Any], model: Model, early: bool) -> Scores:

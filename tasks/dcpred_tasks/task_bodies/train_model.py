@@ -170,11 +170,11 @@ def halo_leaves(job: TrainJob, first: int, group: Sequence[LeafWork], generation
 
 def fit_leaves(job: TrainJob, group: Sequence[LeafWork]) -> Receipt:
     """Gather the rows of one final leaf, or of several small ones, and fit each."""
-    own, folded = _gather(job, {source: work.leaf for work in group for source in work.sources})
+    gathered, folded = _gather(job, {source: work.leaf for work in group for source in work.sources})
     halos = {Source(of, work.leaf): work.leaf for work in group for of in work.borrowed}
     borrowed, _ = _gather(job, halos)
     for work in group:
-        fitted, held = _fit_leaf(job, own.pop(work.leaf), borrowed.pop(work.leaf, None), work)
+        fitted, held = _fit_leaf(job, gathered.pop(work.leaf), borrowed.pop(work.leaf, None), work)
         write_arrays(
             job.leaf_file(work.leaf),
             {f"{HELD}{name}": value for name, value in asdict(held).items()}
@@ -247,9 +247,15 @@ def gather_cells(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
     with one_thread():
         cell = cells.tree.descend(columns_of(job, cells.scaling, rows))
     at = np.flatnonzero(np.isin(cell, cells.chosen))
-    own = rows.take(at)
-    kept = {"X": own.X, "target": own.target, "weight": own.weight, "number": own.number, "cell": cell[at]}
-    write_arrays(cell_rows_file(job, block), kept)
+    chosen = rows.take(at)
+    arrays = {
+        "X": chosen.X,
+        "target": chosen.target,
+        "weight": chosen.weight,
+        "number": chosen.number,
+        "cell": cell[at],
+    }
+    write_arrays(cell_rows_file(job, block), arrays)
     return receipt(stop - start)
 
 
