@@ -124,7 +124,7 @@ def _cut(results: list[CompareResult]) -> list[str]:
     words = []
     for system in cut:
         its = [result for result in results if result.system == system]
-        words.append(f"{system} ({sum(one.status == 'done' for one in its)} of {len(its)} points)")
+        words.append(f"{system} ({sum(result.status == 'done' for result in its)} of {len(its)} points)")
     return [f"The time limit ended {', '.join(words)} early."] if words else []
 
 

@@ -1,4 +1,4 @@
-"""Training over Zarr: survey, partition, route, balance, leaves, model.
+"""The driver's half of training: survey, partition, route, balance, leaves, model.
 
 May import: dcpred.execution, dcpred.cost, dcpred.plan, dcpred.version, dcpred.summary, and dcpred_tasks;
 within functions, for a table, dcpred.datasets.
