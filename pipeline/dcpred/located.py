@@ -52,8 +52,8 @@ def labelled_rows(data: Any, x: str, y: Any, model: str | Path, client: Any) -> 
     def find(address: str | Path, name: str) -> str:
         return find_rows(address, name, model, with_target=True)
 
-    with located(data, x, y, None, find, client, None, model) as found:
-        yield found
+    with located(data, x, y, None, find, client, None, model) as addresses:
+        yield addresses
 
 
 @contextmanager
@@ -93,9 +93,9 @@ def located(
                 " Pass an array, too; of a frame its column, and the frame without it."
             )
     _check_lengths(arrays)
-    found = {name: _address(array) for name, array in arrays.items() if array is not None}
-    if all(found.values()):
-        yield Addresses(str(found["X"]), found.get("y") or "", found.get("sample_weight"))
+    addresses = {name: _address(array) for name, array in arrays.items() if array is not None}
+    if all(addresses.values()):
+        yield Addresses(str(addresses["X"]), addresses.get("y") or "", addresses.get("sample_weight"))
         return
     from dcpred.estimators.out_of_core import write_data
 
@@ -105,10 +105,10 @@ def located(
         was_there = open_place(place).is_there()
         written = write_data(data, y, weight, place, names, client, unlabelled=model is not None)
         paths = {name: f"{place}/{name}" for name in written}
-        weights = paths.get("weight") or found.get("sample_weight")
+        weights = paths.get("weight") or addresses.get("sample_weight")
         try:
             yield Addresses(
-                paths.get("X") or str(found["X"]), paths.get("y") or found.get("y") or "", weights
+                paths.get("X") or str(addresses["X"]), paths.get("y") or addresses.get("y") or "", weights
             )
         except RefusedError:
             if not was_there:
