@@ -35,7 +35,7 @@ STREAM = FileFormat((".arrows",), _ipc_footer)
 
 
 def read_footer(file: TableFile) -> Footer:
-    """The footer of a file, read once by each process; of Parquet, if its name tells no format."""
+    """The footer of a file, read once by each process; of Parquet, where its name has no known ending."""
     options = current_options() if is_remote(file.address) else ()
     of_name = (one for one in (*FORMATS, STREAM) if file.name.lower().endswith(one.endings))
     return next(of_name, FORMATS[0]).footer(file, options)
