@@ -394,7 +394,7 @@ def test_a_delivery_that_was_killed_goes_on(
 
     with monkeypatch.context() as patch:
         patch.setattr(delivering, "add_tables", dying)
-        patch.setattr("dcpred.scoring.deliver.default_pool", lambda *_: inline)
+        patch.setattr("dcpred.scoring.deliver.default_pool", lambda *_, **__: inline)
         with pytest.raises(Killed):
             dcpred.deliver(out, tmp_path / "table", id=["order"])
     report = dcpred.verify(out)
