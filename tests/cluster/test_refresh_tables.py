@@ -107,7 +107,7 @@ def happen(rng: np.random.Generator, one: Input, step: int) -> str:
 
 
 @pytest.mark.parametrize("kind", INPUTS)
-@pytest.mark.parametrize("seed", [2, 4, *(pytest.param(n, marks=pytest.mark.long) for n in range(5, 20))])
+@pytest.mark.parametrize("seed", [2, *(pytest.param(n, marks=pytest.mark.long) for n in range(4, 20))])
 def test_a_refresh_equals_a_fresh_score(
     kind: str, seed: int, models: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -180,19 +180,13 @@ def test_where_it_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert by_digits(Engine(model)) == 0
 
 
-SAID = """
-from dcpred_tasks.engine import tiles
-from dcpred_tasks.engine.engine import Engine
-from support.models import random_model
-print(tiles.allowed(), Engine(random_model(0, d=300, depth=0, sizes=(48,))).packed.n_by_digits)
-"""
-
-
 @pytest.mark.parametrize("value", ["", "0", "1"])
-def test_it_has_to_be_asked_for(value: str, tmp_path: Any) -> None:
-    done = processes.run([sys.executable, "-c", SAID], env=with_cache(tmp_path, DCPRED_TILES=value))
+def test_it_has_to_be_asked_for(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     allowed = tiles.allowed() and value == "1"
-    assert done.stdout.split() == [str(allowed), str(int(allowed))], done.stderr
+    monkeypatch.setattr(packing, "allowed", tiles.allowed)
+    monkeypatch.setenv("DCPRED_TILES", value)
+    made = Engine(random_model(0, d=300, depth=0, sizes=(48,)))
+    assert (tiles.allowed(), made.packed.n_by_digits) == (allowed, int(allowed))
 
 
 def test_a_process_that_gets_no_tiles_does_without(monkeypatch: pytest.MonkeyPatch) -> None:

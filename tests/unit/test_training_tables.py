@@ -22,6 +22,7 @@ from dcpred_tasks.errors import DataError, PlanConflictError, ResourceError, Run
 from dcpred_tasks.storage.place import open_place
 from support.comparisons import small_comparisons
 from support.pools import inline
+from support.searches import few_candidates
 from support.tables import table
 
 FRAME = table(400)
@@ -79,7 +80,8 @@ def test_a_finished_training_needs_no_import(
     searched = {"y": "label", "id": ["id"]}
     few = tmp_path / "few.parquet"
     FRAME[["id", "age", "amount", "label"]][:120].to_parquet(few, index=False)
-    found = dcpred.train(few, tmp_path / "searched", **searched)
+    with few_candidates():
+        found = dcpred.train(few, tmp_path / "searched", **searched)
     scratched = {**NAMED, "scratch": tmp_path / "scratch"}
     dcpred.train(data, tmp_path / "copied", **scratched)
 
