@@ -59,6 +59,7 @@ from dcpred_tasks.model.kernels import KERNELS
 from dcpred_tasks.model.target_transform import NO_TRANSFORM
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.scoring.self_test import check_self_test
+from dcpred_tasks.storage import addressed_arrays
 from dcpred_tasks.storage.atomic_files import read_json
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.training.settings import make_settings, settings_dict
@@ -182,7 +183,7 @@ def read_bases(folder: Path) -> dict[str, Base]:
     found = {}
     for path in sorted(folder.iterdir()):
         document = read_json(path / "model" / MODEL_FILE)
-        group = model_artifact.open_group(str(path / "model" / model_artifact.ARRAYS_GROUP))
+        group = addressed_arrays.open_group(str(path / "model" / model_artifact.ARRAYS_GROUP))
         arrays, tests = (
             {name: np.asarray(model_artifact.zarr_arrays.member(group, name)[...]) for name in told}
             for told in (document["model"]["arrays"], document.get("self_test", {}))

@@ -123,7 +123,7 @@ class Place:
 
     def run(self, settings: Values) -> Result:
         model, seconds, leaves = self.train(settings)
-        found = evaluation.evaluate(model, f"{self.work}/test.zarr/X", f"{self.work}/test.zarr/y")
+        found = evaluation.evaluate(model, f"{self.work}/test.zarr")
         quality = 100 * found["accuracy"] if "accuracy" in found else found["rmse"]
         result = Result(
             quality, found["cost_ratio"], predict_cost(read_model(model)).cost_ratio, seconds, leaves
