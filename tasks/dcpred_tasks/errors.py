@@ -60,14 +60,16 @@ class SettingsError(RefusedError):
 
 
 @contextmanager
-def optional_package(action: str, extra: str) -> Iterator[None]:
-    """Raise SettingsError where an import within a `with` statement fails: it is of an extra of dcpred."""
+def optional_package(action: str, extra: str, where: str = "") -> Iterator[None]:
+    """Raise SettingsError where an import within a `with` statement fails: it is of an extra of dcpred, to
+    install here, or `where`.
+    """
     try:
         yield
     except ImportError as error:
         package = (error.name or "a package").partition(".")[0]
         raise SettingsError(
-            f'Cannot {action}: {package} is not installed. Run pip install "dcpred[{extra}]".'
+            f'Cannot {action}: {package} is not installed. Run pip install "dcpred[{extra}]"{where}.'
         ) from None
 
 

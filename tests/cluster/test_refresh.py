@@ -140,7 +140,9 @@ def test_a_block_that_was_taken_over_names_the_run_that_scored_it(
 def test_runs_are_known_without_reading_them(
     call: Callable[..., RefreshReport], data: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A root of years has hundreds of them. Of one whose plan is of another input only that is read."""
+    """A root of years has hundreds of them. Of one of another input only the plan and
+    its tables are read.
+    """
     names = [call().run]
     for seed in (3, 4, 5):
         append(data, 100, seed)
@@ -158,7 +160,7 @@ def test_runs_are_known_without_reading_them(
     append(data, 100, 6)
     assert call().taken_blocks > 0
     of_old = [name for name in read if name.startswith((names[0], names[1]))]
-    assert {name.rpartition("/")[2] for name in of_old} == {"plan.json"}
+    assert {name.rpartition("/")[2] for name in of_old} == {"plan.json", "tables.json"}
 
 
 def test_a_run_that_is_repaired_is_not_removed(

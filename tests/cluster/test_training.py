@@ -806,7 +806,7 @@ def test_damaged_files_of_a_training_that_was_cut_off_are_made_anew(
 ) -> None:
     expected = run(blobs_zarr, tmp_path / "expected").hash
 
-    def cut_off(*_: object) -> None:
+    def cut_off(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

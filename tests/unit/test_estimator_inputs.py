@@ -548,12 +548,14 @@ def test_what_is_no_path_is_refused_by_every_door(tmp_path: Path, monkeypatch: p
         dcpred.open_scores,
         report(model).save,
         lambda path: explain(path, X[:1]),
-        lambda path: import_data("a.csv", path),
     ]
-    for door in doors:
-        for wrong in (None, b"m", 7, ["m"]):
+    for wrong in (None, b"m", 7, ["m"]):
+        for door in doors:
             with pytest.raises(DataError, match=r"Cannot use .* as a path or address\. Pass a str"):
                 door(wrong)
+        with pytest.raises(SettingsError, match=r"Cannot use dest=.*Pass a str or a Path\."):
+            import_data("a.csv", wrong)
+    for door in (*doors, lambda path: import_data("a.csv", path)):
         with pytest.raises(DataError, match="Cannot use an empty text as a path"):
             door("")
     with pytest.raises(DataError, match=r"type DCPredClassifier as a path .* Save it with its method save"):
@@ -561,7 +563,7 @@ def test_what_is_no_path_is_refused_by_every_door(tmp_path: Path, monkeypatch: p
     for option in ({"data": 7}, {"data": ""}):
         with pytest.raises(DataError, match="as a path"):
             report("m", **option)
-    with pytest.raises(DataError, match="as a path"):
+    with pytest.raises(SettingsError, match="Cannot use like="):
         import_data("a.csv", "d.zarr", like=model)
     with pytest.raises(DataError, match="as a path"):
         model.set_params(directory=b"m").fit(da.from_array(X), Y)
@@ -639,7 +641,7 @@ def test_unknown_categories_of_many_parts_warn_once_a_call() -> None:
     fitted = small(products=0, calibrate=False).fit(TABLE, Y)
     strange = dd.from_pandas(TABLE.assign(town=[f"w{i % 7}" for i in range(200)]), npartitions=8)
     for _ in range(2):
-        for lazy in (fitted.predict(strange), fitted._rows_to_explain(strange).rows):
+        for lazy in (fitted.predict(strange), fitted._rows_to_explain(strange)[1]):
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 lazy.compute(scheduler="threads")

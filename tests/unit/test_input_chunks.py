@@ -146,7 +146,8 @@ def test_an_array_of_format_2_is_the_same_in_every_process(codecs: dict[str, Any
     assert (array[...] == 1.0).all()
     json.dumps(array.metadata.to_dict())  # which is all that JSON can say
     told = (
-        "import sys; from dcpred_tasks.storage import stored_chunks, zarr_arrays;"
+        "import sys; from dcpred_tasks.storage import stored_chunks;"
+        "from dcpred_tasks.storage.addressed_arrays import open_array;"
         "from dcpred_tasks.storage.stored_chunks import open_input; path = sys.argv[1];"
         "print(stored_chunks.fingerprint(open_array(path)), open_input(path, 2e9).form)"
     )

@@ -46,7 +46,8 @@ WAIT_SECONDS = 0.1
 
 def obstore() -> Any:
     """The package. Raises SettingsError where it is not installed."""
-    with optional_package("use an object store in this process", "stores"):
+    where = " where driver and workers run"
+    with optional_package("use an object store in this process", "stores", where):
         import obstore
 
     return obstore

@@ -17,8 +17,8 @@ from dcpred_tasks.tables.table_files import FileTable, StreamFile
 from dcpred_tasks.tables.table_source import TableSource
 
 SOURCES: tuple[type[TableSource], ...] = (
+    CsvTable,  # known by its name alone: no store is asked whether it is a folder
     DeltaTable,
-    CsvTable,
     FileTable,
     StreamFile,
 )  # the first that fits reads a table
