@@ -429,7 +429,8 @@ class Worker:
     """A process that works off every step-th case, and is begun again after one that ended it."""
 
     def __init__(self, args: argparse.Namespace, library: list[str], env: dict[str, str], first: int) -> None:
-        self.args, self.library, self.env, self.first = args, library, env, first
+        self.args, self.library, self.env = args, library, env
+        self.lane = first % args.processes
         self.counts: Counter[str] = Counter()
         self.before: Counter[str] = Counter()
         self.next = first
@@ -437,18 +438,18 @@ class Worker:
         self.process = self._begin()
 
     def _begin(self) -> "subprocess.Popen[bytes]":
-        (self.args.work / f"{PROGRESS}-{self.first}").unlink(missing_ok=True)
+        (self.args.work / f"{PROGRESS}-{self.lane}").unlink(missing_ok=True)
         own = [self.args.work, self.args.seed, self.next, self.args.cases, self.args.processes, *self.library]
         command = [sys.executable, "-W", "ignore", __file__, "--child", *map(str, own)]
         self.moved, self.before = time.monotonic(), self.counts
-        with (self.args.work / f"errors-{self.first}.txt").open("wb") as errors:
+        with (self.args.work / f"errors-{self.lane}.txt").open("wb") as errors:
             return subprocess.Popen(command, env=os.environ | self.env, stderr=errors)
 
     def look(self) -> bool:
         """Whether it is still at work."""
         ended = self.process.poll()
         try:
-            reached, counts = json.loads((self.args.work / f"{PROGRESS}-{self.first}").read_text())
+            reached, counts = json.loads((self.args.work / f"{PROGRESS}-{self.lane}").read_text())
         except (OSError, ValueError):
             reached, counts = self.next, {}
         if reached > self.next:
@@ -462,7 +463,7 @@ class Worker:
         if ended is None:
             self.process.kill()
             self.process.wait()
-        errors = (self.args.work / f"errors-{self.first}.txt").read_text(errors="replace")
+        errors = (self.args.work / f"errors-{self.lane}.txt").read_text(errors="replace")
         finding = [self.next, "hang" if hangs else "crash", "", errors[:1500]]
         with (self.args.work / FINDINGS).open("a") as file:
             file.write(json.dumps(finding) + "\n")
