@@ -230,7 +230,7 @@ def spoil(base: Base, bases: dict[str, Base], rng: random.Random) -> tuple[Base,
                 name = rng.choice(sorted(tests))
                 tests[name] = spoil_array(tests[name], rng)
                 done.append(name)
-            case 12 | 13 | 14 if "machine_packed" in arrays:
+            case 12 | 13 | 14 if {"machine_at", "machine_packed"} <= arrays.keys():
                 try:
                     done.append(f"leaf model: {spoil_packed(arrays, rng)}")
                 except (ValueError, TypeError, IndexError, OverflowError, MemoryError):
