@@ -222,15 +222,15 @@ def _figures(
             show(f"evaluating {plan}{workers.where}")
         show_dashboard(workers)
         sampled = Statistics(model)
-        found = evaluate_blocks(job, nothing_evaluated(job, model), sampled, plan, workers)
-    result = _described(path, artifact.hash, x, model, found)
+        evaluated = evaluate_blocks(job, nothing_evaluated(job, model), sampled, plan, workers)
+    result = _described(path, artifact.hash, x, model, evaluated)
     if (threshold := threshold_of(model, costs)) is not None:
         result["threshold"] = threshold
     result["engine"] = str(chosen(model))
     result["drift"] = describe_drift(artifact, model, sampled)
     if job.trained is not None:
         trained = replace(job.trained)
-        trained.n_compared, trained.n_met = found.n_compared, found.n_met
+        trained.n_compared, trained.n_met = evaluated.n_compared, evaluated.n_met
         result["trained_share"] = trained.known_share()
     for remark in evaluation_remarks(result):
         show(remark)

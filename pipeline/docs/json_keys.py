@@ -288,15 +288,15 @@ def collect() -> dict[str, Keys]:
 
 def declared(owner: type) -> dict[str, list[str]]:
     """Types of the fields of a result class, by their annotations."""
-    hints, found = get_type_hints(owner), {}
+    hints, classes = get_type_hints(owner), {}
     for name, key in keys_of(owner).items():
         if "[]." not in name:
             hint = hints[name]
             parts = get_args(hint) if get_origin(hint) is UnionType else (hint,)
-            found[name] = [TYPES[get_origin(part) or part] for part in parts]
+            classes[name] = [TYPES[get_origin(part) or part] for part in parts]
             if key.of:
-                found |= {f"{name}[].{inner}": kinds for inner, kinds in declared(key.of).items()}
-    return found
+                classes |= {f"{name}[].{inner}": kinds for inner, kinds in declared(key.of).items()}
+    return classes
 
 
 def document(example: str) -> Any:

@@ -61,8 +61,8 @@ def _rows_to_score(
     def find(address: str | Path, name: str) -> str:
         return find_rows(planned_version(address, output, resumes=resumes), name, model)
 
-    with located(data, x, None, None, find, client, output, model) as found:
-        yield found.x
+    with located(data, x, None, None, find, client, output, model) as addresses:
+        yield addresses.x
 
 
 def _written_columns(

@@ -62,8 +62,8 @@ def training_data(
             f"Cannot use {'id' if id else 'drop'}={[*id, *drop]}: the data is no table. Omit it: arrays next"
             " to X are no features."
         )
-    with located(data, x, y, sample_weight, zarr_arrays.find_array, client, beside) as found:
-        yield found
+    with located(data, x, y, sample_weight, zarr_arrays.find_array, client, beside) as addresses:
+        yield addresses
 
 
 def _finished_training(

@@ -229,12 +229,12 @@ def _is_there(place: Place, part: str, summary: Mapping[str, Any]) -> bool:
     if is_free(place.folder) if place.folder is not None else place.lists and not place.is_there():
         return False
     try:
-        found = open_group(place.address).attrs.get(SPLIT)
+        written = open_group(place.address).attrs.get(SPLIT)
     except DataError:
         if not place.lists:
             return False
-        found = None
-    if found != {**summary, "part": part}:
+        written = None
+    if written != {**summary, "part": part}:
         raise PlanConflictError(
             f"Cannot write rows to {place.address}: it holds something else. Remove it or choose"
             " another path with --into."

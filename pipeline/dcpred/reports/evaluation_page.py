@@ -342,13 +342,13 @@ def evaluation_warnings(r: dict[str, Any]) -> list[str]:
 
 def evaluation_facts(r: dict[str, Any]) -> list[tuple[str, str]]:
     """The most important figures first."""
-    found = [("rows", f"{r['n_samples'] - r['n_bad']:,}"), *headlines(figures_of(r), r)]
+    facts = [("rows", f"{r['n_samples'] - r['n_bad']:,}"), *headlines(figures_of(r), r)]
     cost = r.get("predicted_cost_ratio") or r.get("cost_ratio")  # baselines have only a measured cost
     if cost is not None:
-        found.append(("cost, linear predictions", number(cost, 3)))
+        facts.append(("cost, linear predictions", number(cost, 3)))
     if r.get("us_per_row") is not None:
-        found.append(("time of a row, measured", f"{number(r['us_per_row'], 3)} µs"))
-    return found
+        facts.append(("time of a row, measured", f"{number(r['us_per_row'], 3)} µs"))
+    return facts
 
 
 def evaluation_sections(r: dict[str, Any]) -> list[Section]:

@@ -294,7 +294,7 @@ def _import(data: str | Path, columns: NamedColumns, rows: Path, name: str) -> N
 
     weights = [] if columns.weight is None else [columns.weight]
     try:
-        found = import_data(
+        imported = import_data(
             str(data),
             rows,
             target=columns.target,
@@ -306,8 +306,8 @@ def _import(data: str | Path, columns: NamedColumns, rows: Path, name: str) -> N
         shutil.rmtree(rows, ignore_errors=True)
         raise DataError(_for_training(str(error))) from None
     show(
-        f"imported {counted(found.n_samples, 'row', 'rows')} of {name}:"
-        f" {counted(found.n_features, 'feature', 'features')}, target {columns.target}"
+        f"imported {counted(imported.n_samples, 'row', 'rows')} of {name}:"
+        f" {counted(imported.n_features, 'feature', 'features')}, target {columns.target}"
     )
 
 

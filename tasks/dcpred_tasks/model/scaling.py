@@ -141,10 +141,10 @@ class Scaling:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Its arrays by name, with those of the one-hot and target encodings if present."""
-        own = held_arrays(self)
+        held = held_arrays(self)
         for part in (self.coding, self.targets):
-            own |= {} if part is None else part.arrays()
-        return own
+            held |= {} if part is None else part.arrays()
+        return held
 
     def as_lists(self) -> dict[str, list[Any]]:
         """The same as JSON holds it, which has neither NaN nor infinity."""

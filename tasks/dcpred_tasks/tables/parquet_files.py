@@ -106,8 +106,8 @@ def parquet_footer(file: TableFile, options: Options) -> ParquetFooter:
             chunks = read_chunks(memoryview(end)[-length:-8])
         except EncryptedError:
             raise _encrypted(file) from None
-        with open_parquet(opened(file)) as found:
-            metadata, schema = found.metadata, found.schema_arrow
+        with open_parquet(opened(file)) as reader:
+            metadata, schema = reader.metadata, reader.schema_arrow
             rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
         if len(rows) != len(chunks):
             raise ValueError("its row groups are ambiguous")

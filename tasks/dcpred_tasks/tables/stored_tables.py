@@ -199,14 +199,14 @@ class TableReader:
         """Decoded columns of a row group; the last two are kept for the next rows."""
         key = number, names
         with self._lock:
-            found = self._decoded.get(key)
-        if found is None:
-            found = self.table.read(self.table.groups[number], names)
+            decoded = self._decoded.get(key)
+        if decoded is None:
+            decoded = self.table.read(self.table.groups[number], names)
             with self._lock:
-                self._decoded[key] = found
+                self._decoded[key] = decoded
                 while len(self._decoded) > 2:
                     self._decoded.popitem(last=False)
-        return found
+        return decoded
 
     def cells(self, names: Sequence[str], start: int, stop: int) -> dict[str, Any]:
         """The cells of columns for rows, as the files hold them, in the type of `cell_type`."""

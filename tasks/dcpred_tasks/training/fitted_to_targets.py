@@ -63,21 +63,21 @@ class Known:
     def arrays(self) -> dict[str, NDArray[Any]]:
         of_kernels = [self.kernels.local.as_dict(), self.kernels.head.as_dict()]
         names = [[term.name for term in terms] for terms in (self.terms, *self.crossed)]
-        own = {"known": np.frombuffer(json.dumps([*of_kernels, names]).encode(), np.uint8)}
+        arrays = {"known": np.frombuffer(json.dumps([*of_kernels, names]).encode(), np.uint8)}
         for number, terms in enumerate((self.terms, *self.crossed)):
-            own |= {f"terms{number}_{k}": a for term in terms for k, a in term.arrays().items()}
-        return {**self.scaling.arrays(), **(self.prior.arrays() if self.prior else {}), **own}
+            arrays |= {f"terms{number}_{k}": a for term in terms for k, a in term.arrays().items()}
+        return {**self.scaling.arrays(), **(self.prior.arrays() if self.prior else {}), **arrays}
 
     @staticmethod
     def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> "Known":
         """The inverse of `arrays`, among others."""
         local, head, names = json.loads(arrays["known"].tobytes())
-        kernels, found = Kernels(Kernel(**local), Kernel(**head)), []
+        kernels, fits = Kernels(Kernel(**local), Kernel(**head)), []
         for number, of_terms in enumerate(names):
             prefix = f"terms{number}_"
-            own = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
-            found.append(read_terms(of_terms, own))
-        return Known(Scaling.of(arrays), kernels, Prior.among(arrays), found[0], tuple(found[1:]))
+            of_fold = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+            fits.append(read_terms(of_terms, of_fold))
+        return Known(Scaling.of(arrays), kernels, Prior.among(arrays), fits[0], tuple(fits[1:]))
 
 
 @dataclass(frozen=True)

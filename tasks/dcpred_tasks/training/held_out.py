@@ -265,8 +265,8 @@ class LeafRowsToFit:
     offset: FloatArray | None = None
 
     def take(self, index: NDArray[np.generic]) -> "LeafRowsToFit":
-        own = {name: value[index] for name, value in vars(self).items() if value is not None}
-        return LeafRowsToFit(**own)
+        taken = {name: value[index] for name, value in vars(self).items() if value is not None}
+        return LeafRowsToFit(**taken)
 
     def scaled(self, fitted: FittedToTargets, n_outputs: int, fold: int | None = None) -> "LeafRowsToFit":
         """Stored rows as columns, with the sums of terms, that know no target of a fold."""

@@ -64,8 +64,8 @@ class Expansion:
         """Σ_k ‖w_k‖²."""
         total = 0.0
         for at in range(0, len(self.points), BLOCK):
-            own = slice(at, at + BLOCK)
-            total += float((self.weights[own] * self.values(self.points[own])).sum())
+            block = slice(at, at + BLOCK)
+            total += float((self.weights[block] * self.values(self.points[block])).sum())
         return total
 
     @property

@@ -34,8 +34,8 @@ def fit_terms(
     settings: Settings,
 ) -> tuple[Term, ...]:
     """The terms that settings ask for; none of no rows. Raises SettingsError for leaves that ignore them."""
-    found = [fit(X, target, weight, survey, settings) for fit in FITS] if len(X) else []
-    terms = tuple(term for term in found if term is not None)
+    fits = [fit(X, target, weight, survey, settings) for fit in FITS] if len(X) else []
+    terms = tuple(term for term in fits if term is not None)
     if terms and not _learns_what_is_left(settings):
         raise SettingsError(
             f"Cannot train with the term {terms[0].name}: local SVMs do not take it into account. Set"
