@@ -69,7 +69,6 @@ from dcpred_tasks.storage.atomic_files import PARTIAL, RESOURCE_ERRNOS, check_ne
 from dcpred_tasks.storage.patterns import is_pattern
 from dcpred_tasks.storage.place import is_zarr, open_place
 from dcpred_tasks.storage.place_types import Place
-from dcpred_tasks.tables.csv_tables import COMPRESSED, CsvTable
 from dcpred_tasks.tables.sources import (
     HDF5,
     MATRICES,
@@ -80,6 +79,7 @@ from dcpred_tasks.tables.sources import (
     is_read_in_place,
     open_source,
 )
+from dcpred_tasks.tables.table_files import COMPRESSED, CsvTable
 from dcpred_tasks.tables.table_source import ReadOptions, TableRows
 
 ZARR = (".zarr",)

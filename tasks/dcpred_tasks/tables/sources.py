@@ -11,9 +11,8 @@ from pathlib import Path, PurePosixPath
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage.addresses import current_options, is_remote, local_path
 from dcpred_tasks.storage.once import LISTING, once
-from dcpred_tasks.tables.csv_tables import COMPRESSED, CsvTable
 from dcpred_tasks.tables.delta_tables import DeltaTable
-from dcpred_tasks.tables.table_files import FileTable, StreamFile
+from dcpred_tasks.tables.table_files import COMPRESSED, CsvTable, FileTable, StreamFile
 from dcpred_tasks.tables.table_source import TableSource
 
 SOURCES: tuple[type[TableSource], ...] = (

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import ClassVar, Self
 
 from dcpred_tasks.errors import DataError
@@ -15,7 +16,9 @@ from dcpred_tasks.storage.place_types import Entry
 from dcpred_tasks.tables.file_formats import FORMATS, STREAM
 from dcpred_tasks.tables.footers import TableFile, local_file
 from dcpred_tasks.tables.table_formats import refuse_logged_tables
-from dcpred_tasks.tables.table_source import TableSource
+from dcpred_tasks.tables.table_source import ReadOptions, TableRows, TableSource
+
+COMPRESSED = (".gz", ".bz2")  # endings of compressed text
 
 
 def is_rows(name: str) -> bool:
@@ -64,6 +67,19 @@ class ImportedFile(FileTable):
         path = address.rstrip("/")
         endings = (*cls.endings, *(a + b for a in cls.endings for b in cls.compressed))
         return path.lower().endswith(endings) and (is_remote(path) or os.path.isfile(path))
+
+
+class CsvTable(ImportedFile):
+    """A file of CSV, compressed or not: a source."""
+
+    endings: ClassVar = (".csv", ".tsv")
+    compressed: ClassVar = COMPRESSED
+    options: ClassVar = ("separator", "quotes", "decimal", "thousands", "not_missing")
+
+    def rows(self, options: ReadOptions) -> TableRows:
+        from dcpred_tasks.tables.csv_files import csv_file
+
+        return csv_file(Path(self.address), options)
 
 
 class StreamFile(ImportedFile):
