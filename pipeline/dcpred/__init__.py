@@ -11,7 +11,6 @@ from dcpred.version import __version__
 
 if TYPE_CHECKING:
     from dcpred.api.running import refresh, repair, score
-    from dcpred.api.training import train, tune, validate
     from dcpred.datasets.importing import Imported, import_data
     from dcpred.datasets.splitting import Split, split
     from dcpred.datasets.writing import NotFinite, NotFiniteFeature
@@ -43,6 +42,9 @@ if TYPE_CHECKING:
     from dcpred.scoring.score_shard import ShardReport
     from dcpred.serving import ServedModel, load_model, storage_options
     from dcpred.training.reports import FoldReport, TrainReport, TuneReport, ValidationReport
+    from dcpred.training.train import train
+    from dcpred.training.tune import tune
+    from dcpred.training.validation import validate
     from dcpred.verification.verify import VerifyReport, verify
     from dcpred_tasks.artifacts.block_files import Finding
 
@@ -162,9 +164,9 @@ _HOMES = {
     "split": "datasets.splitting",
     "status": "refreshing.root",
     "storage_options": "serving",
-    "train": "api.training",
-    "tune": "api.training",
-    "validate": "api.training",
+    "train": "training.train",
+    "tune": "training.tune",
+    "validate": "training.validation",
     "verify": "verification.verify",
 }
 

@@ -312,3 +312,15 @@ def _repeated(rows: SingleArray, n_bytes: int) -> SingleArray:
     """Rows, repeated to so many bytes after padding."""
     copies = -(-n_bytes // (4 * len(rows) * padded_features(rows.shape[1])))
     return rows if copies <= 1 else np.tile(rows, (copies, 1))
+
+
+def cost_parts(model: Model) -> dict[str, float] | None:
+    """The predicted cost of a row, in linear predictions and by parts; None for baselines."""
+    if model.leaf_models is not None:
+        return None
+    cost = predict_cost(model)
+    parts = {
+        name: round(getattr(cost, name) / cost.linear, 1)
+        for name in ("convert", "descend", "landmarks", "outputs")
+    }
+    return {"cost_ratio": round(cost.cost_ratio, 1), **parts}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from dcpred.cost import CostParts, predict_cost
+from dcpred.cost import CostParts, cost_parts
 from dcpred.runs.latest import LINK, MANIFEST, PLAN, SETTINGS, run_meant
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.manifest import Manifest
@@ -221,7 +221,7 @@ def _model(place: Place) -> dict[str, Any]:
             sum(t // max(m, 1) for t, m in zip(np.diff(model.triangle_at), landmarks, strict=True))
         ),
         "support_vectors": arrays["support_vectors"]["shape"][0] if artifact.has_support else None,
-        "predicted_cost": cost_of(model),
+        "predicted_cost": cost_parts(model),
         "engine": described(model),
         "compact_bytes": model.nbytes,
         "bytes_on_disk": _size(place),
@@ -291,18 +291,6 @@ def _gaps(model: Model, names: Sequence[str] | None) -> dict[str, Any] | None:
             for f in features
         ]
     }
-
-
-def cost_of(model: Model) -> dict[str, float] | None:
-    """The predicted cost of a row, in linear predictions and by parts; None for baselines."""
-    if model.leaf_models is not None:
-        return None
-    cost = predict_cost(model)
-    parts = {
-        name: round(getattr(cost, name) / cost.linear, 1)
-        for name in ("convert", "descend", "landmarks", "outputs")
-    }
-    return {"cost_ratio": round(cost.cost_ratio, 1), **parts}
 
 
 def _shrunk(settings: dict[str, Any], landmarks: Any, n_leaves: int) -> list[str]:

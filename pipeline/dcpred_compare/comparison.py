@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dcpred.api.training import training_data
 from dcpred.execution.interrupts import interrupted, listening
 from dcpred.execution.pools import chosen_pool
 from dcpred.execution.progress import show_step, show_where
 from dcpred.execution.workers import Pool
 from dcpred.pages import check_packages, render
 from dcpred.public import typed
+from dcpred.training.train import training_data
 from dcpred_compare.files import KERNELS, PAGE, POINTS, REQUEST, ROWS, SHARED, stored_result
 from dcpred_compare.page import comparison_page, write_plots, write_tables
 from dcpred_compare.processes import run_points
@@ -128,7 +128,7 @@ def compare(
     -----
     The same call resumes an interrupted comparison, and adds further systems to a finished one.
     """
-    from dcpred.tuning.tune import parse_budget
+    from dcpred.training.policy import parse_budget
 
     check_packages("a comparison", "compare")
     for budget in budgets:

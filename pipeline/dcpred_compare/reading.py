@@ -51,7 +51,7 @@ def read_comparison(folder: Path) -> CompareReport:
 def _report(
     folder: Path, request: dict[str, Any], rows: Rows, shared: dict[str, Any], points: list[Point]
 ) -> CompareReport:
-    from dcpred.tuning.metrics import label_score
+    from dcpred.training.metrics import label_score
 
     task, metric = request["task"], request.get("metric")
     exact = _predicted(folder, f"{EXACT}-0")

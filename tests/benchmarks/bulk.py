@@ -48,7 +48,6 @@ from dcpred_tasks.storage.store_requests import Retrying
 from dcpred_tasks.storage.zarr_arrays import chunk_files
 from dcpred_tasks.task_bodies.score_block import RecordDraft, open_model, rows_room, score_block
 from dcpred_tasks.task_bodies.zarr_chunks import ChunkWriter, create_scores, digest_values
-from dcpred_tasks.training.settings import make_settings
 
 SETTINGS = {
     "scaling": "none",
@@ -90,7 +89,7 @@ def prepare(model: Path, work: Path, rows: int, limit: int, pool: Pool, **more: 
     if not model.exists():
         X, y = covtype(data_folder())
         group = write_group(work / "train.zarr", X[:limit], y[:limit])
-        train(f"{group}/X", f"{group}/y", model, make_settings({**SETTINGS, **more}), pool)
+        train(group, model, settings={**SETTINGS, **more}, client=pool)
     if not data.exists():
         partial_data = data.with_suffix(".partial")
         shutil.rmtree(partial_data, ignore_errors=True)

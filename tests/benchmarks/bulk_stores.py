@@ -28,7 +28,7 @@ from common import Table
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred.execution.pools import connect, store_threads
 from dcpred.scoring.score import score
-from dcpred.training.train import publish
+from dcpred.training.fit import publish
 from dcpred_tasks.storage.place import open_place
 from support.pools import inline
 from support.stores import Proxy, azurite, spoiled

@@ -69,12 +69,11 @@ from dcpred_tasks.storage import store_requests, zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_group
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.task_bodies import score_block
-from dcpred_tasks.training.settings import make_settings
 
 CONTEXT = multiprocessing.get_context("forkserver")
 # Or every driver would load them. By name: Python before 3.12.8 passes over "__main__" without a word.
 CONTEXT.set_forkserver_preload(
-    ["dcpred.training.train", "dcpred.scoring.score", "dcpred_tasks.engine.engine", "psutil"]
+    ["dcpred.training.fit", "dcpred.scoring.score", "dcpred_tasks.engine.engine", "psutil"]
 )
 N_BLOCKS, CHUNK_ROWS, INPUT_ROWS = 16, 625, 125
 N_TRAIN, N_ROWS = 15_000, 20_000  # rows that the model is trained on, and rows to score
@@ -514,8 +513,8 @@ def prepare(work: Path, quick: bool) -> Arena:
     group = write_group(work / "data.zarr", X, y, INPUT_ROWS)
     ids = np.arange(len(X)) + 10**9
     zarr.open_group(group, mode="r+").create_array("id", data=ids, chunks=(5_000,))
-    settings = make_settings({"n_leaves": 16, "landmarks": 16, "refine_steps": 10})
-    train(f"{train_data}/X", f"{train_data}/y", work / "model", settings, alone)
+    settings = {"n_leaves": 16, "landmarks": 16, "refine_steps": 10}
+    train(train_data, work / "model", settings=settings)
     return Arena(work / "model", work / "data.zarr", random.Random())
 
 

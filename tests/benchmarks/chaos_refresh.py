@@ -52,7 +52,6 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_group
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.tables import encoded_rows
-from dcpred_tasks.training.settings import make_settings
 from support.changing_inputs import INPUTS, N_FEATURES, ParquetInput, bring, table
 from support.data import make_blobs, make_group
 from support.stores import spoiled
@@ -71,7 +70,7 @@ def trained(folder: Path, seed: int) -> dict[str, Path]:
     known = make_blobs(500, N_FEATURES, 3, seed)
     data = make_group(folder / f"train-{seed}.zarr", known.X, known.y)
     few = {"n_leaves": 4, "landmarks": 8, "refine_steps": 5}
-    train(f"{data}/X", f"{data}/y", folder / f"model-{seed}", make_settings(few), chaos.alone)
+    train(data, folder / f"model-{seed}", settings=few)
     pq.write_table(table(500, seed), folder / f"train-{seed}.parquet")
     of_tables, columns = folder / f"model-of-tables-{seed}", ["order", "code"]
     dcpred.train(str(folder / f"train-{seed}.parquet"), of_tables, y="y", id=columns, settings=few)

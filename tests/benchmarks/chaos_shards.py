@@ -39,7 +39,7 @@ from chaos import ENDS, N_ROWS, Arena, Tally, Toll, contents, prepare, show, sma
 
 from dcpred.runs.latest import MANIFEST
 from dcpred.runs.shards import Shard
-from dcpred.training.train import publish
+from dcpred.training.fit import publish
 from dcpred_tasks.errors import RunHeldError
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.place_types import Place

@@ -26,7 +26,7 @@ from chaos import ATTACKS, Arena, Tally, committed, contents, prepare, show, sma
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred.execution.pools import connect
-from dcpred.training.train import publish
+from dcpred.training.fit import publish
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.place_types import Place
 from support.stores import azure_server, gcs_server, moto_server, spoiled

@@ -23,7 +23,6 @@ from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.process import peak_memory_bytes
 from dcpred_tasks.storage.addressed_arrays import open_array
-from dcpred_tasks.training.settings import make_settings
 
 N_TRAIN = 522_910
 # as in the paper
@@ -76,13 +75,7 @@ def main() -> None:
         model = args.work / name.replace(" ", "-").replace(",", "")
         shutil.rmtree(model, ignore_errors=True)
         begin = time.perf_counter()
-        report = train(
-            f"{data}/X",
-            f"{data}/y",
-            model,
-            make_settings(COMMON | choice),
-            pool,
-        )
+        report = train(data, model, settings=COMMON | choice, client=pool)
         seconds = time.perf_counter() - begin
         found = evaluate(model, held, early=True, cost=False)
         cost = measure_cost(

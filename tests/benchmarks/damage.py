@@ -35,7 +35,6 @@ from dcpred_tasks.artifacts.block_files import HARMLESS, PARQUET, ZARR
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.place_types import Place
-from dcpred_tasks.training.settings import make_settings
 from support.stores import StoreServer
 
 KINDS = (
@@ -104,13 +103,7 @@ def make_outputs(work: Path, n_rows: int, rng: np.random.Generator, store: Store
         settings = {"landmarks": 6, "products": 4, "n_leaves": 4, "refine": False} | (
             {} if classes else {"task": "regression"}
         )
-        train(
-            f"{folder}/known.zarr/X",
-            f"{folder}/known.zarr/y",
-            folder / "model",
-            make_settings(settings),
-            inline,
-        )
+        train(f"{folder}/known.zarr", folder / "model", settings=settings)
         if name == "given up":
             (folder / "data.zarr" / "X" / "c" / "7" / "0").unlink()
         wanted = ("label",) if name == "labels" else None

@@ -10,13 +10,11 @@ leaves each.
 import argparse
 import shutil
 import time
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from common import Table
 
-from dcpred.execution.pools import connect
 from dcpred.plan import plan_routing
 from dcpred.training.steps import driver_bytes
 from dcpred.training.train import train
@@ -89,13 +87,8 @@ def main() -> None:
     for number, case in enumerate(cases):
         settings, before = make_settings(CHEAP | case), peak_memory_bytes()
         begin = time.perf_counter()
-        report = train(
-            f"{data}/X",
-            f"{data}/y",
-            asked.work / f"model-{number}",
-            settings,
-            partial(connect, 1 if asked.quick else asked.workers),
-        )
+        model, workers = asked.work / f"model-{number}", 1 if asked.quick else asked.workers
+        report = train(data, model, settings=CHEAP | case, workers=workers)
         bytes_planned = [
             driver_bytes(plan_routing(n, N_FEATURES, 4, CHUNK_ROWS), N_FEATURES, 4, settings) for n in PLANNED
         ]

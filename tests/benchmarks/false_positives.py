@@ -18,11 +18,11 @@ from common import Table
 from engine import say
 from numpy.typing import NDArray
 
-from dcpred.tuning.metrics import compare
-from dcpred.tuning.policy import DEFAULT, STANDARD, SearchPolicy
-from dcpred.tuning.search import Search
-from dcpred.tuning.trials import Candidate, TrialResult, Trials
-from dcpred.tuning.tune import memory_training
+from dcpred.training.choice import memory_training
+from dcpred.training.metrics import compare
+from dcpred.training.policy import DEFAULT, STANDARD, SearchPolicy
+from dcpred.training.search import Search
+from dcpred.training.trials import Candidate, TrialResult, Trials
 from dcpred_tasks.model.compact_model import score_rows
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.training.categories import NOT_CODED

@@ -57,16 +57,17 @@ from dcpred.execution.workers import Scheduler
 from dcpred.refreshing.refresh import refresh
 from dcpred.scoring.score import score
 from dcpred.training import steps
+from dcpred.training.choice import search_and_fit
+from dcpred.training.fit import TrainingRequest, fit_model
+from dcpred.training.policy import STANDARD
 from dcpred.training.train import train
-from dcpred.tuning.policy import STANDARD
-from dcpred.tuning.tune import tune
 from dcpred_tasks.artifacts import model_artifact
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact, write_model
 from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.storage.atomic_files import read_json, write_json
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.training.in_memory import train_rows
-from dcpred_tasks.training.settings import make_settings, settings_dict
+from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from dcpred_tasks.training.survey import survey_rows
 from support.certificates import make_certificates
 from support.data import make_blobs, make_group
@@ -86,7 +87,7 @@ FINE = ("refused", "harmless")
 TELL_SECONDS = 30.0
 HANG_SECONDS = 120.0
 # once, and not by each process that works off a format
-IMPORTED = ["dcpred.cli.main", "dcpred.refreshing.refresh", "dcpred.training.train", "dcpred.tuning.tune"]
+IMPORTED = ["dcpred.cli.main", "dcpred.refreshing.refresh", "dcpred.training.fit", "dcpred.training.choice"]
 IMPORTED += ["h5py", "pytest", "scipy.io", "support.tables"]
 MEMORY = 4 * 2**30
 CODE = ("pickle.find_class", "os.system", "subprocess.Popen", "os.exec", "os.posix_spawn")
@@ -128,7 +129,7 @@ def made(folder: Path, needed: set[str]) -> Path:
     old = zarr.open_group(folder / "old.zarr", mode="w", zarr_format=2)
     old.create_array("X", data=blobs.X, chunks=(50, N_FEATURES))
     job = (f"{data}/X", f"{data}/y")
-    train(*job, folder / "model", make_settings(SETTINGS), inline)
+    fit_model(TrainingRequest(*job, folder / "model", make_settings(SETTINGS), inline))
     score(folder / "model", job[0], folder / "out", inline)
     shutil.copytree(folder / "out", folder / "half")
     for name in ("manifest.json", "blocks/000001.json"):
@@ -186,11 +187,11 @@ def _make_scratch(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(steps, "write_model", give_up)
         with pytest.raises(GivenUpError):
-            train(x, y, folder / "new", make_settings(TRAINING), inline)
-        for name, part in (("found", "train"), ("begun", "described")):
-            patch.setattr(f"dcpred.tuning.tune.{part}", give_up)
+            fit_model(TrainingRequest(x, y, folder / "new", make_settings(TRAINING), inline))
+        for name, part in (("found", "fit_model"), ("begun", "described")):
+            patch.setattr(f"dcpred.training.choice.{part}", give_up)
             with pytest.raises(GivenUpError):
-                tune(x, y, folder / name, inline, policy=STANDARD)
+                search_and_fit(TrainingRequest(x, y, folder / name, Settings(), inline), STANDARD)
 
 
 def _make_tables(folder: Path) -> None:
@@ -198,7 +199,7 @@ def _make_tables(folder: Path) -> None:
     frame = table(N_ROWS).drop(columns="seen").fillna({"age": 40.0})
     import_data(frame, folder / "table.zarr", target="label", ids=["id"])
     data = folder / "table.zarr"
-    train(f"{data}/X", f"{data}/y", folder / "table-model", make_settings({"landmarks": 4}), inline)
+    train(data, folder / "table-model", settings={"landmarks": 4})
     sources = folder / "sources"
     sources.mkdir()
     find = find_schema(frame, target="label", ids=["id"])

@@ -27,9 +27,9 @@ from engine import say
 from numpy.typing import NDArray
 
 from dcpred import DCPredClassifier, DCPredRegressor
-from dcpred.tuning.policy import PORTFOLIO, STANDARD, Budget
-from dcpred.tuning.trials import Candidate, Trials
-from dcpred.tuning.tune import memory_training
+from dcpred.training.choice import memory_training
+from dcpred.training.policy import PORTFOLIO, STANDARD, Budget
+from dcpred.training.trials import Candidate, Trials
 from dcpred_tasks.dtypes import FloatArray
 from dcpred_tasks.model import predictive_outputs
 from dcpred_tasks.model.compact_model import Model

@@ -40,13 +40,12 @@ from dcpred.cost import measure_cost, predict_cost
 from dcpred.execution.pools import connect
 from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.training.train import train
-from dcpred.tuning import tune
-from dcpred.tuning.policy import STANDARD, THOROUGH, SearchPolicy
+from dcpred.training.tune import tune
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.training.learned_scaling import KERNEL_REACH, NEIGHBOURS
-from dcpred_tasks.training.settings import Settings, in_effect, make_settings
+from dcpred_tasks.training.settings import Settings, in_effect
 
 OURS, NO_METRIC, NO_REFINEMENT, NO_OVERLAP = (
     "ours",
@@ -116,9 +115,9 @@ class Place:
         model, group = self.work / "model", self.work / data
         shutil.rmtree(model, ignore_errors=True)
         given = {**settings, "seed": self.seed}
-        chosen = make_settings(in_effect(given, str(given.get("task", Settings.task))))
+        chosen = in_effect(given, str(given.get("task", Settings.task)))
         begin = time.perf_counter()
-        report = train(f"{group}/X", f"{group}/y", model, chosen, lambda: nullcontext(self.workers))
+        report = train(group, model, settings=chosen, client=lambda: nullcontext(self.workers))
         return model, time.perf_counter() - begin, report.n_leaves
 
     def run(self, settings: Values) -> Result:
@@ -140,28 +139,21 @@ class Place:
 
 def tuned(dataset: DataSet, place: Place) -> dict[str, object]:
     """What `dcpred tune` chooses from the training rows."""
-    return _searched(
-        dataset,
-        place,
-        tune.parse_budget(f"{dataset.target.cost:g}x"),
-        STANDARD if place.quick else THOROUGH,
-    )
+    return _searched(dataset, place, f"{dataset.target.cost:g}x", place.quick)
 
 
 def default(dataset: DataSet, place: Place) -> dict[str, object]:
     """What `dcpred train` without settings chooses."""
-    return _searched(dataset, place, None, STANDARD)
+    return _searched(dataset, place, None, True)
 
 
-def _searched(
-    dataset: DataSet, place: Place, budget: tune.Budget | None, policy: SearchPolicy
-) -> dict[str, object]:
+def _searched(dataset: DataSet, place: Place, budget: str | None, short: bool) -> dict[str, object]:
     group, model = place.work / "train.zarr", place.work / "tuned"
-    start = make_settings({"task": "regression" if dataset.regression else "classification"})
+    task = "regression" if dataset.regression else "classification"
     pool = partial(nullcontext, place.workers)
     shutil.rmtree(model, ignore_errors=True)
     model.with_name("tuned.tuned.json").unlink(missing_ok=True)
-    found = tune.tune(f"{group}/X", f"{group}/y", model, pool, start=start, budget=budget, policy=policy)
+    found = tune(group, model, budget=budget, task=task, short=short, client=pool)
     trained = found.seconds.pop("train")
     say(
         f"  searched in {sum(found.seconds.values()):.0f} s, trained in {trained:.0f} s; expected"

@@ -21,9 +21,9 @@ from common import Table, data_folder
 from engine import number, say
 from halves import ALL, DEVELOPMENT
 
-from dcpred.tuning.policy import DEFAULT, MUTATIONS, PORTFOLIO, STANDARD
-from dcpred.tuning.trials import Candidate, Trials
-from dcpred.tuning.tune import memory_training
+from dcpred.training.choice import memory_training
+from dcpred.training.policy import DEFAULT, MUTATIONS, PORTFOLIO, STANDARD
+from dcpred.training.trials import Candidate, Trials
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.training.categories import NOT_CODED

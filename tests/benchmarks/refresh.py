@@ -30,10 +30,10 @@ from dcpred.refreshing.refresh import RefreshReport, refresh
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.score import score
-from dcpred.training.train import publish, train
+from dcpred.training.fit import publish
+from dcpred.training.train import train
 from dcpred_tasks.storage import stored_chunks
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
 from support.stores import Proxy, moto_server, spoiled, used
@@ -46,8 +46,8 @@ QUICK = {"rows": 40_000, "new": 2_000, "blocks": 60, "store_blocks": 8, "known":
 def trained(folder: Path, n_features: int, n_known: int) -> Path:
     known = make_blobs(n_known, n_features=n_features, n_classes=3, seed=0)
     data = make_group(folder / f"train-{n_features}.zarr", known.X, known.y, chunk_rows=1_000)
-    settings = make_settings({"n_leaves": 16, "landmarks": 16})
-    train(f"{data}/X", f"{data}/y", folder / f"model-{n_features}", settings, inline)
+    settings = {"n_leaves": 16, "landmarks": 16}
+    train(data, folder / f"model-{n_features}", settings=settings)
     return folder / f"model-{n_features}"
 
 

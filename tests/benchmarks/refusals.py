@@ -30,7 +30,6 @@ from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.training.settings import make_settings
 
 N_ROWS, N_FEATURES, CHUNK_ROWS = 300, 4, 50
 
@@ -349,8 +348,8 @@ def prepare(folder: Path) -> Bench:
     bench.write("X", X)
     bench.write("y", (X[:, 0] > 0).astype(int))
     named(bench, ["a", "b", "c", "d"])
-    settings = make_settings({"n_leaves": 4, "landmarks": 4})
-    train(f"{bench.data}/X", f"{bench.data}/y", bench.model, settings, lambda: nullcontext(InlineWorkers()))
+    settings = {"n_leaves": 4, "landmarks": 4}
+    train(bench.data, bench.model, settings=settings)
     score(bench.model, f"{bench.data}/X", bench.done, lambda: nullcontext(InlineWorkers()))
     return bench
 

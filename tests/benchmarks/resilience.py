@@ -36,7 +36,6 @@ from dcpred.training.train import train
 from dcpred.verification.fast_check import FastCheck
 from dcpred_tasks.artifacts.commit_records import CommitRecord, commit, list_records, read_record
 from dcpred_tasks.task_bodies import score_block
-from dcpred_tasks.training.settings import make_settings
 
 TRAIN_ROWS, CHUNK_ROWS = 20_000, 16_384
 
@@ -46,8 +45,8 @@ def prepare(work: Path, n_rows: int) -> tuple[Path, Path]:
     X, y = covtype(data_folder())
     n_train = min(TRAIN_ROWS, n_rows // 10)
     group = write_group(work / "train.zarr", X[:n_train], y[:n_train])
-    settings = make_settings({"scaling": "standard", "n_leaves": 256, "landmarks": 16, "refine_steps": 10})
-    train(f"{group}/X", f"{group}/y", work / "model", settings, lambda: nullcontext(InlineWorkers()))
+    settings = {"scaling": "standard", "n_leaves": 256, "landmarks": 16, "refine_steps": 10}
+    train(group, work / "model", settings=settings)
     rows = np.arange(n_rows) % len(X)
     write_group(work / "data.zarr", X[rows], y[rows], CHUNK_ROWS)
     return work / "model", work / "data.zarr"

@@ -24,7 +24,6 @@ from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array
-from dcpred_tasks.training.settings import make_settings
 
 N_TRAIN = 522_910
 SETTINGS = {
@@ -65,7 +64,7 @@ def main() -> None:
     args = parser.parse_args()
     X, y = covtype(data_folder())
     n, variants = (2_000, VARIANTS[:3:2]) if args.quick else (N_TRAIN, VARIANTS)
-    settings = make_settings(SETTINGS | ({"n_leaves": 8} if args.quick else {}))
+    settings = SETTINGS | ({"n_leaves": 8} if args.quick else {})
     args.work.mkdir(parents=True, exist_ok=True)
     table = Table(
         "workers",
@@ -85,7 +84,7 @@ def main() -> None:
         shutil.rmtree(output, ignore_errors=True)
         with nullcontext(InlineWorkers()) if args.quick and workers == 1 else connect(workers) as pool:
             same = partial(nullcontext, pool)
-            report = train(f"{data}/X", f"{data}/y", model, settings, same)
+            report = train(data, model, settings=settings, client=same)
             scored = score(model, f"{data}/X", output, same)
         values = hash_of(output / "scores.zarr")
         hashes.add((report.hash, values))

@@ -23,7 +23,6 @@ from dcpred.verification.fast_check import FastCheck
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, read_record, record_bytes
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.task_bodies.zarr_chunks import create_scores
-from dcpred_tasks.training.settings import make_settings
 
 ROWS = 64  # of a block, which is one chunk
 
@@ -32,8 +31,8 @@ def real_block(work: Path) -> tuple[ScoreRun, CommitRecord]:
     """A run of one block, and its record."""
     X = np.random.default_rng(0).normal(size=(ROWS, 3))
     data = write_group(work / "data.zarr", X, (X[:, 0] > 0).astype(np.uint8))
-    settings = make_settings({"n_leaves": 1, "landmarks": 4})
-    train(f"{data}/X", f"{data}/y", work / "model", settings, this_process)
+    settings = {"n_leaves": 1, "landmarks": 4}
+    train(data, work / "model", settings=settings)
     score(work / "model", f"{data}/X", work / "scores", this_process)
     run = open_ledger(work / "scores").run
     record = read_record(run, 0)

@@ -31,13 +31,11 @@ from dcpred.cost import predict_cost
 from dcpred.execution.pools import connect
 from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.training.train import train
-from dcpred.tuning import tune
-from dcpred.tuning.policy import STANDARD
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.training.losses import DISTANCE
-from dcpred_tasks.training.settings import OF_DISTANCE, make_settings
+from dcpred_tasks.training.settings import OF_DISTANCE
 
 QUICK_ROWS, QUICK_SETS = 400, "magic"
 Found = dict[str, Any]
@@ -74,22 +72,21 @@ class Task:
     work: Path
 
     @contextmanager
-    def rows(self) -> Iterator[tuple[str, str]]:
-        """The addresses of X and y to train on, in a new folder that is removed in the end."""
+    def rows(self) -> Iterator[Path]:
+        """The data set to train on, in a new folder that is removed in the end."""
         shutil.rmtree(self.work, ignore_errors=True)
         self.work.mkdir(parents=True)
         write_group(self.work / "train.zarr", self.split.X, self.split.y)
-        yield f"{self.work}/train.zarr/X", f"{self.work}/train.zarr/y"
+        yield self.work / "train.zarr"
         shutil.rmtree(self.work)
 
     def searched(self) -> Found:
         """What a search without settings comes to."""
         regression, model = self.dataset.regression, self.work / "model"
-        start = make_settings({"task": "regression"} if regression else {})
-        with self.rows() as (X, y):
+        with self.rows() as data:
             begin = time.perf_counter()
             pool = partial(nullcontext, self.workers)
-            report = tune.tune(X, y, model, pool, start=start, policy=STANDARD)
+            report = train(data, model, task="regression" if regression else None, client=pool)
             seconds = time.perf_counter() - begin
             value, cost, ns = quality(model, self.split, regression)
         foretold = report.chosen.get("accuracy", report.chosen.get("rmse"))
@@ -108,10 +105,10 @@ class Task:
         """What settings that a search has found come to with others in their place."""
         # Those near the machines have settings that other additions cannot have.
         hinge = {"loss": "hinge"} if found["settings"].get("loss") == DISTANCE else {}
-        settings, model = make_settings(found["settings"] | hinge | changes), self.work / "model"
-        with self.rows() as (X, y):
+        settings, model = found["settings"] | hinge | changes, self.work / "model"
+        with self.rows() as data:
             begin = time.perf_counter()
-            train(X, y, model, settings, partial(nullcontext, self.workers))
+            train(data, model, settings=settings, client=partial(nullcontext, self.workers))
             seconds = time.perf_counter() - begin
             value, cost, _ = quality(model, self.split, self.dataset.regression)
         return {"quality": value, "cost": cost, "seconds": seconds}

@@ -23,14 +23,14 @@ from distributed import LocalCluster
 from dcpred.cli import main
 from dcpred.execution.pools import connect
 from dcpred.execution.workers import Workers
+from dcpred.training.fit import TrainingRequest
 from dcpred.training.train import train
 from dcpred_tasks.engine.machine_code import MachineCode, host, own_code
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.training.compiled_refinement import REFINEMENT
-from dcpred_tasks.training.settings import Settings, make_settings
+from dcpred_tasks.training.settings import Settings
 from support import processes
 from support.data import Classes, make_blobs, make_group
-from support.pools import inline
 from support.processes import Done
 from support.searches import few_candidates
 
@@ -124,8 +124,8 @@ def scored(place: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def small(place: Path) -> Path:
     """A model without support vectors."""
-    settings = make_settings({"n_leaves": 4, "landmarks": 8, "products": 8})
-    train(f"{place}/trees.zarr/X", f"{place}/trees.zarr/y", place / "small", settings, inline)
+    settings = {"n_leaves": 4, "landmarks": 8, "products": 8}
+    train(f"{place}/trees.zarr", place / "small", settings=settings)
     return place / "small"
 
 
@@ -205,11 +205,11 @@ def test_features_are_named_as_categories_and_the_rest_is_searched_for(
     """A search starts from what it leaves alone; with anything else, nothing is searched for."""
     searched: list[Settings] = []
 
-    def tuned(*_: Any, start: Settings, **more: Any) -> None:
-        searched.append(start)
+    def searching(request: TrainingRequest, *_: Any) -> None:
+        searched.append(request.settings)
         raise SettingsError("enough")
 
-    monkeypatch.setattr("dcpred.tuning.tune.tune", tuned)
+    monkeypatch.setattr("dcpred.training.choice.search_and_fit", searching)
     for command in ("train", "tune"):
         refused("enough", command, place / "trees.zarr", tmp_path / "new", "--set", "categorical=a,2")
         assert searched[-1].categorical == "a,2"

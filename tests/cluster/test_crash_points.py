@@ -49,7 +49,6 @@ from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, ZARR, Kin
 from dcpred_tasks.artifacts.commit_records import list_records
 from dcpred_tasks.errors import IncompleteError
 from dcpred_tasks.task_bodies import score_block as task
-from dcpred_tasks.training.settings import make_settings
 from support import processes
 from support.cut_off import LEASE
 from support.data import make_blobs, make_group
@@ -295,7 +294,7 @@ def job(tmp_path_factory: pytest.TempPathFactory, small: None) -> Job:
     folder = tmp_path_factory.mktemp("job")
     blobs = make_blobs(300, n_features=3, n_classes=3, seed=0)
     data = make_group(folder / "train.zarr", blobs.X, blobs.y)
-    train(f"{data}/X", f"{data}/y", folder / "model", make_settings({"landmarks": 6, "n_leaves": 2}), inline)
+    train(data, folder / "model", settings={"landmarks": 6, "n_leaves": 2})
     rows = make_group(
         folder / "rows.zarr", make_blobs(N_ROWS, n_features=3, n_classes=3, seed=2).X, chunk_rows=CHUNK_ROWS
     )
@@ -744,7 +743,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, small: None) -> Trained:
     points = CrashPoints(folder / "work", coarse=True)
 
     def run() -> TrainReport:
-        return train(f"{data}/X", f"{data}/y", points.root / "model", make_settings(TRAINING), inline)
+        return train(data, points.root / "model", settings=TRAINING)
 
     with watched(points.root, points):
         report = run()

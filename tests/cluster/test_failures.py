@@ -51,7 +51,6 @@ from dcpred_tasks.storage import store_requests, zarr_arrays
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.probes import can_write
 from dcpred_tasks.task_bodies import score_block as task
-from dcpred_tasks.training.settings import make_settings
 from support import processes
 from support.data import make_blobs, make_group
 from support.held_driver import HeldDriver, held_driver
@@ -75,7 +74,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     blobs = make_blobs(900, n_features=5, n_classes=3, seed=0)
     data = make_group(folder / "train.zarr", blobs.X, blobs.y)
-    train(f"{data}/X", f"{data}/y", folder / "model", make_settings({"landmarks": 6, "n_leaves": 4}), inline)
+    train(data, folder / "model", settings={"landmarks": 6, "n_leaves": 4})
     return folder / "model"
 
 

@@ -13,9 +13,7 @@ from click.testing import CliRunner
 
 from dcpred.cli.main import main
 from dcpred.training.train import train
-from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
-from support.pools import inline
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -31,8 +29,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     blobs = make_blobs(400, n_features=4, n_classes=2, seed=3)
     data = make_group(made / "data.zarr", blobs.X, blobs.y, chunk_rows=100)
     make_group(made / "rows.zarr", blobs.X, chunk_rows=100)
-    settings = make_settings({"landmarks": 4, "products": 4, "n_leaves": 2})
-    train(f"{data}/X", f"{data}/y", made / "model", settings, inline)
+    settings = {"landmarks": 4, "products": 4, "n_leaves": 2}
+    train(data, made / "model", settings=settings)
     return made
 
 

@@ -12,6 +12,7 @@ import random
 import shutil
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,6 @@ from dcpred_tasks.storage.addressed_arrays import open_array, open_group
 from dcpred_tasks.storage.atomic_files import NoDocumentError, decoded, read_json, read_plain, write_json
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import open_place, read_own_document
-from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.hostile import replace_file
 from support.mutations import mutated
@@ -66,8 +66,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     blobs = make_blobs(300, n_features=N_FEATURES, n_classes=3, seed=1)
     data = make_group(folder / "data.zarr", blobs.X, blobs.y, chunk_rows=50)
-    settings = make_settings({"landmarks": 6, "n_leaves": 8, "products": 4, "keep_support_vectors": True})
-    train(f"{data}/X", f"{data}/y", folder / "model", settings, inline)
+    settings = {"landmarks": 6, "n_leaves": 8, "products": 4, "keep_support_vectors": True}
+    train(data, folder / "model", settings=settings)
     return folder
 
 
@@ -388,11 +388,11 @@ def test_work_in_progress_that_somebody_wrote(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """With the checksums that belong to it. The first call tells what it did not expect as it is."""
-    job = (f"{made}/data.zarr/X", f"{made}/data.zarr/y", tmp_path / "model", make_settings({"n_leaves": 4}))
+    training = partial(train, made / "data.zarr", tmp_path / "model", settings={"n_leaves": 4})
     with monkeypatch.context() as patch:
         patch.delattr(steps, "write_model")
         with pytest.raises(NameError):
-            train(*job, inline)
+            training()
     (path,) = (tmp_path / "model.scratch").glob(name.replace("rows-0/", "rows-0/**/000000*/"))
     if path.suffix == ".npz":
         with np.load(path) as data:
@@ -400,9 +400,9 @@ def test_work_in_progress_that_somebody_wrote(
     else:
         np.save(path, np.load(path) + 1)
     with pytest.raises(PlanConflictError, match=r"model\.scratch: its files do not fit together"):
-        train(*job, inline)
+        training()
     shutil.rmtree(tmp_path / "model.scratch")
-    assert train(*job, inline).n_rows == 300
+    assert training().n_rows == 300
 
 
 # -- addresses -----------------------------------------------------------------------------------------------

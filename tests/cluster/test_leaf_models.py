@@ -50,7 +50,7 @@ VALUES: dict[str, object] = {"leaf_model": "exact", "n_leaves": 2, "min_leaf_row
 def write_baseline(name: str, data: Path, folder: Path) -> None:
     """A model that version 0.1.0 trained with this leaf model."""
     if name == EXACT:
-        train(f"{data}/X", f"{data}/y", folder, make_settings(VALUES), inline)
+        train(data, folder, settings=VALUES)
         return
     X, y = (zarr.open_array(f"{data}/{part}", mode="r")[...] for part in ("X", "y"))
     survey = survey_rows(X, y, np.ones(len(X)), 0, "classification")
@@ -92,7 +92,7 @@ def test_a_leaf_model_is_loaded_as_an_estimator(name: str, data: Path, tmp_path:
 
 @pytest.mark.parametrize("name", ["nothing", "fourier/../exact", "group_svm", 7])
 def test_another_leaf_model_in_a_model_is_refused(name: object, data: Path, tmp_path: Path) -> None:
-    train(f"{data}/X", f"{data}/y", tmp_path / "model", make_settings(VALUES), inline)
+    train(data, tmp_path / "model", settings=VALUES)
     file = tmp_path / "model" / "model.json"
     told = json.loads(file.read_text())
     told["model"]["machine"] = name

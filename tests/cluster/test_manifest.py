@@ -27,7 +27,7 @@ from dcpred_tasks.training.settings import make_settings, settings_dict
 from support.data import Classes, make_blobs, make_group
 from support.pools import inline
 
-SETTINGS = make_settings({"landmarks": 6, "products": 8, "n_leaves": 8})
+SETTINGS = {"landmarks": 6, "products": 8, "n_leaves": 8}
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def blobs() -> Classes:
 def model(blobs: Classes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     data = make_group(folder / "train.zarr", blobs.X, blobs.y, labels=["a", "b", "c"])
-    train(f"{data}/X", f"{data}/y", folder / "model", SETTINGS, inline)
+    train(data, folder / "model", settings=SETTINGS)
     return folder / "model"
 
 
@@ -71,7 +71,7 @@ def test_the_manifest_names_what_went_in_and_who_computed(
     manifest = run(model, blobs.X, tmp_path, partial(connect, 2, None)).manifest
     assert json.loads((tmp_path / "out" / "manifest.json").read_text()) == json.loads(json.dumps(manifest))
     assert manifest["model_hash"] == json.loads((model / "model.json").read_text())["hash"]
-    assert manifest["settings_hash"] == digest_json(settings_dict(SETTINGS))
+    assert manifest["settings_hash"] == digest_json(settings_dict(make_settings(SETTINGS)))
     assert (manifest["input"]["shape"], manifest["input"]["dtype"]) == ([3_000, 5], "float32")
     assert manifest["versions"]["numpy"] == np.__version__
     assert sum(manifest["cpus"].values()) == manifest["n_blocks"]
@@ -167,9 +167,7 @@ def test_a_model_of_an_older_format_is_scored_with(model: Path, blobs: Classes, 
 
 def test_a_regression_says_what_it_predicts(tmp_path: Path, blobs: Classes) -> None:
     data = make_group(tmp_path / "d.zarr", blobs.X, 1e6 + blobs.X[:, 0].astype(np.float64))
-    train(
-        f"{data}/X", f"{data}/y", tmp_path / "m", make_settings({"task": "regression", "n_leaves": 4}), inline
-    )
+    train(data, tmp_path / "m", settings={"task": "regression", "n_leaves": 4})
     said = run(tmp_path / "m", blobs.X, tmp_path).manifest["statistics"]
     assert said["labels"] is None
     counts = np.array(said["decision"]["counts"][0])

@@ -25,7 +25,6 @@ from dcpred.execution.workers import InlineWorkers
 from dcpred.training.train import train
 from dcpred_tasks.errors import Failure, InterruptedRunError
 from dcpred_tasks.task_bodies import score_block as task
-from dcpred_tasks.training.settings import make_settings
 from support import processes
 from support.data import make_blobs, make_group
 from support.pools import inline
@@ -49,8 +48,8 @@ def known(tmp_path_factory: pytest.TempPathFactory, small_blocks: None) -> Path:
     folder = tmp_path_factory.mktemp("known")
     X = make_blobs(800, n_features=5, n_classes=3, seed=2).X
     rows = make_group(folder / "train.zarr", X[:400], make_blobs(400, 5, 3, seed=2).y)
-    settings = make_settings({"landmarks": 6, "n_leaves": 4})
-    train(f"{rows}/X", f"{rows}/y", folder / "model", settings, inline)
+    settings = {"landmarks": 6, "n_leaves": 4}
+    train(rows, folder / "model", settings=settings)
     X[3, 1], X[790, 2] = np.nan, np.inf
     make_group(folder / "data.zarr", X, chunk_rows=50)
     return folder

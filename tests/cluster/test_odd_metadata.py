@@ -18,7 +18,6 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.atomic_files import read_json
 from dcpred_tasks.storage.stored_chunks import check_complete
-from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs
 from support.pools import inline
 
@@ -34,12 +33,12 @@ def test_attributes_that_are_no_numbers_of_json(tmp_path: Path, zarr_format: Lit
     group = zarr.open_group(tmp_path / "data.zarr", mode="w", zarr_format=zarr_format)
     for name, values in {"X": blobs.X, "y": blobs.y}.items():
         group.create_array(name, data=values, chunks=(100, *values.shape[1:])).attrs.update(NO_JSON)
-    x, model = f"{tmp_path}/data.zarr/X", tmp_path / "model"
-    train(x, f"{tmp_path}/data.zarr/y", model, make_settings({"n_leaves": 2, "landmarks": 4}), inline)
-    score(model, x, tmp_path / "out", inline)
+    data, model = tmp_path / "data.zarr", tmp_path / "model"
+    train(data, model, settings={"n_leaves": 2, "landmarks": 4})
+    score(model, f"{data}/X", tmp_path / "out", inline)
     assert verify(tmp_path / "out", "full").ok
-    assert refresh(model, x, tmp_path / "root", inline).scored_blocks
-    assert refresh(model, x, tmp_path / "root", inline).state == "unchanged"
+    assert refresh(model, f"{data}/X", tmp_path / "root", inline).scored_blocks
+    assert refresh(model, f"{data}/X", tmp_path / "root", inline).state == "unchanged"
     inspected = CliRunner().invoke(main, ["inspect", f"{tmp_path}/data.zarr", "--json"])
     told = json.loads(inspected.stdout, parse_constant=pytest.fail)
     assert told["arrays"]["X"]["attributes"] == {"missing_value": None, "valid_range": [None, None]}

@@ -23,7 +23,6 @@ from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.task_bodies import evaluate_block
 from dcpred_tasks.task_bodies.score_block import load_engine
-from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
 from support.processes import LIMIT_SECONDS, wait_until
@@ -39,7 +38,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def model(data: Path) -> Path:
     model = data.parent / "model"
-    train(f"{data}/X", f"{data}/y", model, make_settings({"landmarks": 6, "n_leaves": 4}), inline)
+    train(data, model, settings={"landmarks": 6, "n_leaves": 4})
     return model
 
 

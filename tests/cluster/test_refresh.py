@@ -31,7 +31,7 @@ from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
-from dcpred.training.train import publish as publish_model
+from dcpred.training.fit import publish as publish_model
 from dcpred.training.train import train
 from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts.commit_records import read_record
@@ -44,7 +44,6 @@ from dcpred_tasks.errors import (
 )
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import Folder, open_place
-from dcpred_tasks.training.settings import make_settings
 from support.cut_off import CutOff
 from support.data import make_blobs, make_group
 from support.html_pages import check_page
@@ -79,7 +78,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
     known = make_blobs(300, n_features=3, n_classes=3, seed=0)
     data = make_group(folder / "train.zarr", known.X, known.y)
-    train(f"{data}/X", f"{data}/y", folder / "model", make_settings({"landmarks": 6, "n_leaves": 2}), inline)
+    train(data, folder / "model", settings={"landmarks": 6, "n_leaves": 2})
     return folder / "model"
 
 

@@ -43,7 +43,6 @@ from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, RunHeldError
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.training.settings import make_settings
 from support.changing_inputs import INPUTS, N_FEATURES, files_of, outputs_of, table
 from support.cut_off import CutOff, at_write, end
 from support.data import make_blobs, make_group
@@ -90,7 +89,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             blobs, few = make_blobs(300, N_FEATURES, 3, seed), {"landmarks": 6, "n_leaves": 2}
             data = make_group(folder / f"train-{seed}.zarr", blobs.X, blobs.y)
             of_arrays.append(folder / f"model-{seed}")
-            train(f"{data}/X", f"{data}/y", of_arrays[-1], make_settings(few), inline)
+            train(data, of_arrays[-1], settings=few)
             pq.write_table(table(300, seed), folder / f"train-{seed}.parquet")
             of_tables.append(folder / f"model-of-tables-{seed}")
             known = str(folder / f"train-{seed}.parquet")

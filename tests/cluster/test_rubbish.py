@@ -27,7 +27,6 @@ from dcpred.scoring import blocks
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.errors import RunHeldError
-from dcpred_tasks.training.settings import make_settings
 from support import processes
 from support.data import make_blobs, make_group
 from support.pools import inline
@@ -52,7 +51,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     blobs = make_blobs(N_ROWS, n_features=4, n_classes=2, seed=1)
     data = make_group(folder / "data.zarr", blobs.X, blobs.y, chunk_rows=50)
-    train(f"{data}/X", f"{data}/y", folder / "model", make_settings({"landmarks": 6, "n_leaves": 4}), inline)
+    train(data, folder / "model", settings={"landmarks": 6, "n_leaves": 4})
     score(folder / "model", f"{data}/X", folder / "out", inline)
     return folder
 

@@ -45,7 +45,6 @@ from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.task_bodies import zarr_chunks
-from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
 from support.serving import read_models_once
@@ -103,9 +102,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         patch.setattr("dcpred.scoring.planning.check_self_test", lambda *a, **k: None)
         blobs = make_blobs(300, n_features=3, n_classes=3, seed=0)
         data = make_group(folder / "train.zarr", blobs.X, blobs.y)
-        train(
-            f"{data}/X", f"{data}/y", folder / "model", make_settings({"landmarks": 6, "n_leaves": 2}), inline
-        )
+        train(data, folder / "model", settings={"landmarks": 6, "n_leaves": 2})
         X = make_blobs(N_ROWS, n_features=3, n_classes=3, seed=2).X
         X[CHUNK_ROWS * NAN_CHUNK : CHUNK_ROWS * (NAN_CHUNK + 1)] = np.nan
         x = f"{make_group(folder / 'rows.zarr', X, chunk_rows=CHUNK_ROWS)}/X"

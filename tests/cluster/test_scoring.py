@@ -42,7 +42,6 @@ from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.place import read_own_document
 from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.task_bodies import score_block as task
-from dcpred_tasks.training.settings import make_settings
 from support import processes
 from support.data import make_blobs, make_group
 from support.held_driver import held_driver
@@ -63,13 +62,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     blobs = make_blobs(900, n_features=5, n_classes=3, seed=0)
     data = make_group(folder / "train.zarr", blobs.X, blobs.y, labels=["a", "b", "c"])
-    train(
-        f"{data}/X",
-        f"{data}/y",
-        folder / "model",
-        make_settings({"landmarks": 6, "products": 8, "n_leaves": 4}),
-        inline,
-    )
+    train(data, folder / "model", settings={"landmarks": 6, "products": 8, "n_leaves": 4})
     return folder / "model"
 
 
@@ -446,7 +439,7 @@ def test_a_full_disk_is_told_apart(
 def test_regression_gives_decision_alone(tmp_path: Path, small_blocks: None) -> None:
     blobs = make_blobs(300, n_features=3, n_classes=2, seed=0)
     data = make_group(tmp_path / "d.zarr", blobs.X, blobs.X[:, 0])
-    train(f"{data}/X", f"{data}/y", tmp_path / "m", make_settings({"task": "regression"}), inline)
+    train(data, tmp_path / "m", settings={"task": "regression", "n_leaves": 1})
     run(tmp_path / "m", data, tmp_path / "out")
     assert set(read(tmp_path / "out")) == {"decision", "status"}
     assert read(tmp_path / "out")["decision"].shape == (300,)

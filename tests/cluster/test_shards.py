@@ -42,7 +42,6 @@ from dcpred_tasks.storage.place import open_place, read_document
 from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.task_bodies import zarr_chunks
-from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
 from support.reporters import Recorder
@@ -70,8 +69,8 @@ def known(tmp_path_factory: pytest.TempPathFactory, small_blocks: None) -> Path:
     folder = tmp_path_factory.mktemp("known")
     blobs = make_blobs(1_950, n_features=5, n_classes=3, seed=2)
     rows = make_group(folder / "train.zarr", blobs.X[:900], blobs.y[:900])
-    settings = make_settings({"landmarks": 6, "products": 8, "n_leaves": 4})
-    train(f"{rows}/X", f"{rows}/y", folder / "model", settings, inline)
+    settings = {"landmarks": 6, "products": 8, "n_leaves": 4}
+    train(rows, folder / "model", settings=settings)
     make_group(folder / "data.zarr", blobs.X, blobs.y, chunk_rows=50)
     score(folder / "model", f"{folder}/data.zarr/X", folder / "whole", inline)
     return folder

@@ -11,12 +11,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dcpred.cli import main
-from dcpred.training.train import publish, train
+from dcpred.training.fit import publish
+from dcpred.training.train import train
 from dcpred_tasks.storage import store_requests
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
-from support.pools import inline
 from support.stores import SECRET_KEY, Proxy, StoreServer, used
 
 TOKEN = "dcpredtesttoken"
@@ -116,8 +115,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("refused")
     blobs = make_blobs(300, n_features=4, n_classes=2, seed=3)
     data = make_group(made / "data.zarr", blobs.X, blobs.y)
-    settings = make_settings({"landmarks": 4, "products": 4, "n_leaves": 2})
-    train(f"{data}/X", f"{data}/y", made / "model", settings, inline)
+    settings = {"landmarks": 4, "products": 4, "n_leaves": 2}
+    train(data, made / "model", settings=settings)
     (made / "text").write_text("no certificate")
     return made
 

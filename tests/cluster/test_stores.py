@@ -31,7 +31,8 @@ from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
-from dcpred.training.train import publish, train, trained_beside
+from dcpred.training.fit import publish, trained_beside
+from dcpred.training.train import train
 from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts import commit_records
 from dcpred_tasks.artifacts.block_files import Kind
@@ -53,7 +54,6 @@ from dcpred_tasks.storage.probes import PROBE
 from dcpred_tasks.storage.store_requests import StoreError
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.task_bodies import zarr_chunks
-from dcpred_tasks.training.settings import make_settings
 from support import processes
 from support.data import make_blobs, make_group
 from support.far_workers import WORKER_KEY, far_workers
@@ -154,8 +154,8 @@ def known(tmp_path_factory: pytest.TempPathFactory, small_blocks: None, store: P
     folder = tmp_path_factory.mktemp("known")
     blobs = make_blobs(N_ROWS, n_features=5, n_classes=3, seed=2)
     train_rows = make_group(folder / "train.zarr", blobs.X[:900], blobs.y[:900])
-    settings = make_settings({"landmarks": 6, "products": 8, "n_leaves": 4})
-    train(f"{train_rows}/X", f"{train_rows}/y", folder / "model", settings, inline)
+    settings = {"landmarks": 6, "products": 8, "n_leaves": 4}
+    train(train_rows, folder / "model", settings=settings)
     X = blobs.X.copy()
     for row, value in BAD_ROWS.items():
         X[row, 1] = value

@@ -25,7 +25,6 @@ from dcpred_tasks.artifacts.model_artifact import FORMAT, open_artifact
 from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.model.one_hot import Coding
 from dcpred_tasks.storage.digests import digest_json
-from dcpred_tasks.training.settings import make_settings
 from support.pools import inline
 from support.tables import table, write_csv
 
@@ -51,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trained(data: Path, model: Path, pool: Any = inline, **more: object) -> str:
-    return train(f"{data}/X", f"{data}/y", model, make_settings(SETTINGS | more), pool).hash
+    return train(data, model, settings=SETTINGS | more, client=pool).hash
 
 
 def test_from_a_csv_to_scores_by_the_commands(

@@ -18,11 +18,9 @@ from dcpred.execution.pools import connect
 from dcpred.execution.workers import Scheduler
 from dcpred.training.train import train
 from dcpred_tasks.errors import SchedulerError
-from dcpred_tasks.training.settings import make_settings
 from support import processes
 from support.certificates import ROLES, Certificates, make_certificates
 from support.data import make_blobs, make_group
-from support.pools import inline
 
 CLUSTER = """
 import sys
@@ -124,8 +122,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Here]:
     own, other = make_certificates(folder / "own"), make_certificates(folder / "other")
     blobs = make_blobs(300, n_features=4, n_classes=2, seed=0)
     data = make_group(folder / "data.zarr", blobs.X, blobs.y)
-    settings = make_settings({"landmarks": 4, "n_leaves": 2})
-    train(f"{data}/X", f"{data}/y", folder / "model", settings, inline)
+    settings = {"landmarks": 4, "n_leaves": 2}
+    train(data, folder / "model", settings=settings)
     (folder / "own" / "notes.txt").write_text("no certificate\n")
     with cluster("tls://", own.environment(*ROLES)) as secure, cluster("tcp://", {}) as plain:
         yield Here(secure, plain, own, other, data, folder / "model")

@@ -16,8 +16,8 @@ from dcpred.execution.pools import connect
 from dcpred.execution.progress import Silent, reporting
 from dcpred.execution.workers import InlineWorkers, Pool
 from dcpred.training.column_report import describe_map
+from dcpred.training.fit import TrainingRequest, check_training_data, fingerprints, fit_model, training_hashes
 from dcpred.training.reports import TrainReport
-from dcpred.training.train import check_training_data, fingerprints, train, training_hashes
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError, RunHeldError, SchedulerError
 from dcpred_tasks.model.compact_model import Model, class_numbers, score_rows
@@ -35,7 +35,7 @@ SETTINGS = make_settings(
 
 
 def run(data: Path, model: Path, pool=inline, settings: Settings = SETTINGS, **more) -> TrainReport:
-    return train(f"{data}/X", f"{data}/y", model, settings, pool, **more)
+    return fit_model(TrainingRequest(f"{data}/X", f"{data}/y", model, settings, pool, **more))
 
 
 @pytest.fixture(scope="module")
@@ -520,7 +520,7 @@ def unknown_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     def hashes(*given: object) -> tuple[str, ...]:
         return tuple(f"new-{one}" for one in known(*given))  # type: ignore[arg-type]
 
-    monkeypatch.setattr("dcpred.training.train.training_hashes", hashes)
+    monkeypatch.setattr("dcpred.training.fit.training_hashes", hashes)
     monkeypatch.setattr("dcpred.training.scratch.scratch_code", lambda: "new code")
 
 
@@ -828,7 +828,11 @@ def test_names_of_features_are_those_of_its_columns(tmp_path: Path, names: list[
     group.create_array("X", data=np.ones((40, 5))).attrs["feature_names"] = names
     group.create_array("y", data=np.arange(40) % 2)
     with pytest.raises(DataError, match=f"has 5 features, but its attribute feature_names {why}. Name each"):
-        train(f"{tmp_path}/d.zarr/X", f"{tmp_path}/d.zarr/y", tmp_path / "m", Settings(), InlineWorkers)
+        fit_model(
+            TrainingRequest(
+                f"{tmp_path}/d.zarr/X", f"{tmp_path}/d.zarr/y", tmp_path / "m", Settings(), InlineWorkers
+            )
+        )
     assert [p.name for p in tmp_path.iterdir()] == ["d.zarr"]
 
 

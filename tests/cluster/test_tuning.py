@@ -24,11 +24,12 @@ from dcpred.execution.lease import acquire_lock
 from dcpred.execution.progress import reporting
 from dcpred.execution.workers import Pool, Workers
 from dcpred.reports.report import report as report_of
+from dcpred.training import choice as tuning
+from dcpred.training.choice import choose_settings, decision_in_words
+from dcpred.training.fit import fit_model, training_hashes
+from dcpred.training.policy import CLASSES, DEFAULT, Budget, parse_budget
 from dcpred.training.reports import TuneReport
-from dcpred.training.train import train, training_hashes
-from dcpred.tuning import tune as tuning
-from dcpred.tuning.policy import CLASSES, DEFAULT, Budget
-from dcpred.tuning.tune import choose_settings, decision_in_words, parse_budget, tune
+from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import (
@@ -49,7 +50,7 @@ from support.data import make_blobs, make_group
 from support.html_pages import check_page
 from support.pools import inline
 from support.reporters import Recorder
-from support.searches import SHIPPED, SMALL, few_candidates
+from support.searches import SHIPPED, SMALL, few_candidates, small_search
 from support.setting_words import classifier_with
 
 ROUNDS = "dcpred_tasks.training.learned_scaling.ROUNDS"
@@ -105,9 +106,9 @@ def whole(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Whole:
         return survey_block(*task)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.tuning.trials.try_settings", trying)
+        patch.setattr("dcpred.training.trials.try_settings", trying)
         patch.setattr("dcpred.training.steps.survey_block", surveying)
-        report = tune(f"{few}/X", f"{few}/y", tmp_path_factory.mktemp("whole") / "m", inline, policy=SMALL)
+        report = small_search(few, tmp_path_factory.mktemp("whole") / "m")
     return Whole(report, len(tasks), len(blocks))
 
 
@@ -116,9 +117,9 @@ def half_done(few: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the same search left in m.tune when it was cut off before its mutations."""
     folder = tmp_path_factory.mktemp("half")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.tuning.tune.Search.mutate", cut_off)
+        patch.setattr("dcpred.training.choice.Search.mutate", cut_off)
         with pytest.raises(KeyboardInterrupt):
-            tune(f"{few}/X", f"{few}/y", folder / "m", inline, policy=SMALL)
+            small_search(few, folder / "m")
     return folder / "m.tune"
 
 
@@ -142,17 +143,17 @@ def tuned(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     folder = tmp_path_factory.mktemp("tuned")
 
     def call() -> TuneReport:
-        return tune(f"{data}/X", f"{data}/y", folder / "m", inline, policy=SMALL)
+        return small_search(data, folder / "m")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ROUNDS, SHIPPED["ROUNDS"])  # a good model takes all of them
-        patch.setattr("dcpred.tuning.tune.train", cut_off)
+        patch.setattr("dcpred.training.choice.fit_model", cut_off)
         with pytest.raises(KeyboardInterrupt):
             call()
     chosen = (folder / "m.tuned.json").read_bytes()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ROUNDS, SHIPPED["ROUNDS"])
-        patch.setattr("dcpred.tuning.tune.Search.run", cut_off)
+        patch.setattr("dcpred.training.choice.Search.run", cut_off)
         return Tuned(folder, chosen, call())
 
 
@@ -202,7 +203,7 @@ def test_what_was_foretold_holds(tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(3_000, 3)).astype(np.float32)
     y = ((X[:, 0] > 0) ^ (X[:, 1] > 0)).astype(int)
     data = make_group(tmp_path / "d.zarr", X[:1_000], y[:1_000])
-    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, policy=SMALL)
+    report = small_search(data, tmp_path / "m")
     decision, _ = score_rows(read_model(tmp_path / "m"), X[1_000:])
     found, error = float((class_numbers(decision) == y[1_000:]).mean()), report.chosen["standard_error"]
     assert 0.003 < error < 0.02
@@ -213,16 +214,15 @@ def test_a_budget_holds_and_costs_accuracy(
     few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tuning, "measured_linear_ns", lambda n_features: 5.0)
-    address = f"{few}/X", f"{few}/y"
-    cheap = tune(*address, tmp_path / "cheap", inline, policy=SMALL, budget=Budget(ratio=12.0))
+    cheap = small_search(few, tmp_path / "cheap", budget=Budget(ratio=12.0))
     assert cheap.chosen["cost_ratio"] <= 12.0
     with pytest.raises(
         SettingsError, match="Cannot find a model within a budget of 1ns: the cheapest one"
     ) as refused:
-        tune(*address, tmp_path / "none", inline, policy=SMALL, budget=Budget(ns=1.0))
+        small_search(few, tmp_path / "none", budget=Budget(ns=1.0))
     least = re.search(r"takes ([\d.]+x)", str(refused.value))
     assert least is not None
-    tune(*address, tmp_path / "least", inline, policy=SMALL, budget=parse_budget(least[1]))
+    small_search(few, tmp_path / "least", budget=parse_budget(least[1]))
     assert not (tmp_path / "none").exists()
     assert not (tmp_path / "none.tune").exists()
 
@@ -236,8 +236,8 @@ def test_a_search_without_a_budget_always_finds_a_model(tmp_path: Path) -> None:
     X = (y[:, None] // [1, 5] + 0.3 * rng.normal(size=(120, 2))).astype(np.float32)
     data = make_group(tmp_path / "many.zarr", X, y)
     with pytest.raises(SettingsError, match="Cannot find a model within a budget of 20x"):
-        tune(f"{data}/X", f"{data}/y", tmp_path / "named", inline, policy=SMALL, budget=Budget(ratio=20.0))
-    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, policy=replace(SMALL, ns=1.0))
+        small_search(data, tmp_path / "named", budget=Budget(ratio=20.0))
+    report = small_search(data, tmp_path / "m", policy=replace(SMALL, ns=1.0))
     assert report.chosen["cost_ratio"] > 20.0
     assert report.trained["n_rows"] == 120
 
@@ -254,9 +254,7 @@ def test_wide_rows_are_tried_as_one_leaf_too(tmp_path: Path) -> None:
     X, y = draw(1_800)
     data = make_group(tmp_path / "wide.zarr", X, y, chunk_rows=700)
     with few_candidates((DEFAULT, "near the machine"), ()):
-        report = tune(
-            f"{data}/X", f"{data}/y", tmp_path / "m", inline, policy=SMALL, budget=Budget(ratio=7.0)
-        )
+        report = small_search(data, tmp_path / "m", budget=Budget(ratio=7.0))
     assert 1 in {p["n_leaves"] for p in report.frontier}
     X, y = draw(2_000)
     decision, _ = score_rows(read_model(tmp_path / "m"), X)
@@ -282,12 +280,11 @@ def test_rows_are_looked_at_once(few: Path, tmp_path: Path, surveyed: list[str],
     X, y = rings(300, 0)
     weight = (np.arange(300) % 3 == 0).astype(float)  # so few rows count that more are sampled
     data = make_group(tmp_path / "weighted.zarr", X, y, chunk_rows=75, weight=weight) if weighted else few
-    address, more = (f"{data}/X", f"{data}/y"), {"weight": f"{data}/weight"} if weighted else {}
-    report = tune(*address, tmp_path / "tuned", inline, policy=SMALL, **more)
+    report = small_search(data, tmp_path / "tuned", weight=f"{data}/weight" if weighted else None)
     blocks = len(surveyed)
     assert set(surveyed) == {".tune"}
-    settings = make_settings(report.settings)
-    alone = train(*address, tmp_path / "alone", settings, inline, **more)
+    weights = "weight" if weighted else None
+    alone = train(data, tmp_path / "alone", settings=report.settings, sample_weight=weights)
     assert surveyed[blocks:] == [".scratch"] * blocks
     assert report.trained["hash"] == alone.hash
 
@@ -305,10 +302,10 @@ def test_a_search_and_its_training_have_the_same_workers(tmp_path: Path) -> None
             yield workers
         told.append("end")
 
-    address, model = (f"{data}/X", f"{data}/y"), tmp_path / "m"
-    assert not tune(*address, model, pool, policy=SMALL).trained["already_trained"]
+    model = tmp_path / "m"
+    assert not small_search(data, model, pool=pool).trained["already_trained"]
     assert told == ["start", "end"]
-    assert tune(*address, model, pool, policy=SMALL).trained["already_trained"]
+    assert small_search(data, model, pool=pool).trained["already_trained"]
     assert told == ["start", "end"]
 
 
@@ -318,14 +315,14 @@ def test_data_that_changed_in_a_search_are_looked_at_again(
     X, y = rings(300, 0)
     data = make_group(tmp_path / "d.zarr", X, y, chunk_rows=75)
 
-    def changing(*args: Any, **more: Any) -> Any:
+    def changing(*args: Any) -> Any:
         zarr.open_array(f"{data}/X", mode="r+")[0] = X[1]
-        return train(*args, **more)
+        return fit_model(*args)
 
-    monkeypatch.setattr("dcpred.tuning.tune.train", changing)
-    report = tune(f"{data}/X", f"{data}/y", tmp_path / "tuned", inline, policy=SMALL)
+    monkeypatch.setattr("dcpred.training.choice.fit_model", changing)
+    report = small_search(data, tmp_path / "tuned")
     assert surveyed == [".tune"] * (len(surveyed) // 2) + [".scratch"] * (len(surveyed) // 2)
-    alone = train(f"{data}/X", f"{data}/y", tmp_path / "alone", make_settings(report.settings), inline)
+    alone = train(data, tmp_path / "alone", settings=report.settings)
     assert report.trained["hash"] == alone.hash
 
 
@@ -353,12 +350,12 @@ def test_a_verbose_search_says_every_decision(few: Path, tmp_path: Path) -> None
 
     said, quiet = Detailed(), Recorder()
     with reporting(said):
-        report = tune(f"{few}/X", f"{few}/y", tmp_path / "m", inline, policy=SMALL)
+        report = small_search(few, tmp_path / "m")
     told = [decision_in_words(line) for line in report.trace]
     assert told
     assert [text for text in said.told if text in told] == told
     with reporting(quiet):
-        tune(f"{few}/X", f"{few}/y", tmp_path / "quiet", inline, policy=SMALL)
+        small_search(few, tmp_path / "quiet")
     assert not set(told) & set(quiet.told)
 
 
@@ -391,7 +388,7 @@ def test_a_better_reference_is_told_in_a_sentence(tmp_path: Path) -> None:
         ),
         reporting(said),
     ):
-        report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, policy=SMALL)
+        report = small_search(data, tmp_path / "m")
     best = max(report.references, key=lambda one: one["gain"])
     assert best["better"]
     assert report.words.startswith(
@@ -413,7 +410,7 @@ def test_workers_threads_and_memory_come_to_the_same(
     few: Path, whole: Whole, tmp_path: Path, two_workers: Pool
 ) -> None:
     X, y = rings(300, 0)
-    found = [whole.report, tune(f"{few}/X", f"{few}/y", tmp_path / "two", two_workers, policy=SMALL)]
+    found = [whole.report, small_search(few, tmp_path / "two", pool=two_workers)]
     assert found[0].trained["hash"] == found[1].trained["hash"]
     traces = [one.trace for one in found]
     for threads in (1, 2):
@@ -430,7 +427,7 @@ def test_an_estimator_chooses_as_the_command_does(tmp_path: Path) -> None:
     X, y = rings(500, 0)
     data = make_group(tmp_path / "data.zarr", X, y)
     start = make_settings({"seed": 5})
-    found = tune(f"{data}/X", f"{data}/y", tmp_path / "model", inline, start=start, policy=SMALL)
+    found = small_search(data, tmp_path / "model", settings=start)
     model = DCPredClassifier(random_state=5).fit(X, y)
     assert model.settings_ == found.settings
     command = load_model(tmp_path / "model", estimator=True)
@@ -442,14 +439,14 @@ def test_what_was_chosen_is_kept(data: Path, tuned: Tuned, monkeypatch: pytest.M
     """Neither the call after one that was cut off in training nor one that finds the model searches again.
     Another call on the same model is refused.
     """
-    monkeypatch.setattr("dcpred.tuning.tune.Search.run", cut_off)
-    address, model = (f"{data}/X", f"{data}/y"), tuned.folder / "m"
-    again = tune(*address, model, inline, policy=SMALL)
+    monkeypatch.setattr("dcpred.training.choice.Search.run", cut_off)
+    model = tuned.folder / "m"
+    again = small_search(data, model)
     assert (tuned.folder / "m.tuned.json").read_bytes() == tuned.chosen
     assert not tuned.report.trained["already_trained"]
     assert again.trained["already_trained"]
     with pytest.raises(PlanConflictError, match="is there already"):
-        tune(*address, model, inline, policy=SMALL, budget=Budget(ratio=50.0))
+        small_search(data, model, budget=Budget(ratio=50.0))
 
 
 @pytest.mark.parametrize(
@@ -463,7 +460,7 @@ def test_a_damaged_file_of_a_search_that_was_cut_off_is_made_anew(
     file = next((tmp_path / "m.tune").glob(name))
     content = file.read_bytes()
     file.write_bytes(content[: int(left * len(content))])
-    report = tune(f"{few}/X", f"{few}/y", tmp_path / "m", inline, policy=SMALL)
+    report = small_search(few, tmp_path / "m")
     assert len(surveyed) == name.startswith("survey")
     assert report.trained["hash"] == whole.report.trained["hash"]
 
@@ -478,7 +475,7 @@ def test_a_search_that_was_cut_off_goes_on(
     damage: str,
 ) -> None:
     """Nothing is looked at twice, but for what was being written down when the machine lost power."""
-    address, asked = (f"{few}/X", f"{few}/y"), []
+    asked = []
     limit = whole.n_tasks // 2
 
     def counting(*task: Any) -> Any:
@@ -487,16 +484,16 @@ def test_a_search_that_was_cut_off_goes_on(
         asked.append(task[1:3])
         return try_settings(*task)
 
-    monkeypatch.setattr("dcpred.tuning.trials.try_settings", counting)
+    monkeypatch.setattr("dcpred.training.trials.try_settings", counting)
     with pytest.raises(InterruptedRunError, match="run the same command again to resume"):
-        tune(*address, tmp_path / "m", inline, policy=SMALL)
+        small_search(few, tmp_path / "m")
     tried = sorted((tmp_path / "m.tune").glob("tried-*.npz"))[0]
     if damage == "torn":
         tried.write_bytes(tried.read_bytes()[:-7])
     elif damage == "garbage":
         tried.write_bytes(b"of other data")
     limit = 0
-    again = tune(*address, tmp_path / "m", inline, policy=SMALL)
+    again = small_search(few, tmp_path / "m")
     assert len(asked) == whole.n_tasks + bool(damage)
     assert len(surveyed) == whole.n_blocks
     for name in ("settings", "frontier", "trace", "references", "words"):
@@ -508,13 +505,12 @@ def test_a_search_that_was_cut_off_goes_on(
 def test_another_search_does_not_go_on_from_one_that_was_cut_off(
     few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = f"{few}/X", f"{few}/y"
     with monkeypatch.context() as patch:
-        patch.setattr("dcpred.tuning.tune.Search.run", cut_off)
+        patch.setattr("dcpred.training.choice.Search.run", cut_off)
         with pytest.raises(KeyboardInterrupt):
-            tune(*address, tmp_path / "m", inline, policy=SMALL)
+            small_search(few, tmp_path / "m")
     (tmp_path / "m.tune" / "trial-0.npz").write_bytes(b"of other data")
-    tune(*address, tmp_path / "m", inline, policy=SMALL, budget=Budget(ratio=30.0))
+    small_search(few, tmp_path / "m", budget=Budget(ratio=30.0))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m", "m.tuned.json"]
 
 
@@ -522,30 +518,29 @@ def test_a_search_that_is_refused_late_keeps_what_it_judged(
     few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cluster that went away comes back; a search that is refused at once leaves nothing."""
-    address = f"{few}/X", f"{few}/y"
 
     def gone(*_: object) -> None:
         raise SchedulerError("the scheduler is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr("dcpred.tuning.tune.Search.mutate", gone)
+        patch.setattr("dcpred.training.choice.Search.mutate", gone)
         with pytest.raises(SchedulerError):
-            tune(*address, tmp_path / "m", inline, policy=SMALL)
+            small_search(few, tmp_path / "m")
     assert list((tmp_path / "m.tune").glob("tried-*.npz"))
     with monkeypatch.context() as patch:
-        patch.setattr("dcpred.tuning.tune.Search.run", gone)
+        patch.setattr("dcpred.training.choice.Search.run", gone)
         with pytest.raises(SchedulerError):
-            tune(*address, tmp_path / "other", inline, policy=SMALL)
+            small_search(few, tmp_path / "other")
     assert not (tmp_path / "other.tune").exists()
 
 
 def test_what_was_chosen_before_leaves_another_search_alone(data: Path, tuned: Tuned) -> None:
     """Settings that are read from MODEL.tuned.json remove the directory of their own search only."""
-    address, scratch = (f"{data}/X", f"{data}/y"), tuned.folder / "m.tune"
+    scratch = tuned.folder / "m.tune"
     for run, stays in (("of another budget", True), (json.loads(tuned.chosen)["run"], False)):
         scratch.mkdir(exist_ok=True)
         (scratch / "tune.json").write_text(json.dumps({"run": run}))
-        tune(*address, tuned.folder / "m", inline, policy=SMALL)
+        small_search(data, tuned.folder / "m")
         assert scratch.exists() is stays
         assert (tuned.folder / "m").exists()
 
@@ -558,9 +553,9 @@ def test_a_search_of_an_earlier_version_is_not_repeated(
     def renamed(*of: Any, **more: Any) -> tuple[str, ...]:
         return "of this version", *training_hashes(*of, **more)
 
-    monkeypatch.setattr("dcpred.tuning.tune.training_hashes", renamed)
-    monkeypatch.setattr("dcpred.tuning.tune.Search", None)  # would fail if it were called
-    report = tune(f"{data}/X", f"{data}/y", tuned.folder / "m", inline, policy=SMALL)
+    monkeypatch.setattr("dcpred.training.choice.training_hashes", renamed)
+    monkeypatch.setattr("dcpred.training.choice.Search", None)  # would fail if it were called
+    report = small_search(data, tuned.folder / "m")
     assert report.settings == tuned.report.settings
 
 
@@ -574,7 +569,7 @@ def test_neither_chunks_nor_leftovers_of_a_killed_search_change_the_choice(
     (tmp_path / "m.tune" / "trial-0.npz").write_bytes(b"of other data")
     group = zarr.open_group(few, mode="r")
     other = make_group(tmp_path / "other.zarr", group["X"][...], group["y"][...], chunk_rows=130)
-    report = tune(f"{other}/X", f"{other}/y", tmp_path / "m", inline, policy=SMALL)
+    report = small_search(other, tmp_path / "m")
     assert json.dumps(report.settings) == json.dumps(first.settings)
     assert report.trained["hash"] == first.trained["hash"]
     assert not (tmp_path / "m.tune").exists()
@@ -584,7 +579,7 @@ def test_a_directory_of_somebody_else_is_left_alone(data: Path, tmp_path: Path) 
     (tmp_path / "m.tune").mkdir()
     (tmp_path / "m.tune" / "notes.txt").write_text("precious")
     with pytest.raises(PlanConflictError, match="holds other files"):
-        tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, policy=SMALL)
+        small_search(data, tmp_path / "m")
     assert (tmp_path / "m.tune" / "notes.txt").read_text() == "precious"
 
 
@@ -593,23 +588,22 @@ def test_a_second_search_leaves_the_first_alone(data: Path, tmp_path: Path) -> N
     with acquire_lock(open_place(tmp_path / "m.tune")):
         (tmp_path / "m.tune" / "tune.json").write_text("{}")
         with pytest.raises(RunHeldError, match="in use by"):
-            tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, policy=SMALL)
+            small_search(data, tmp_path / "m")
         assert (tmp_path / "m.tune" / "tune.json").exists()
 
 
 def test_a_training_is_refused_at_once_where_a_search_is_running(
     data: Path, tmp_path: Path, surveyed: list[str]
 ) -> None:
-    address, settings = (f"{data}/X", f"{data}/y"), Settings(n_leaves=2)
     (tmp_path / "m.tune").mkdir()
     with (
         acquire_lock(open_place(tmp_path / "m.tune")),
         pytest.raises(RunHeldError, match=r"m\.tune: it is in use by process"),
     ):
-        train(*address, tmp_path / "m", settings, inline)
+        train(data, tmp_path / "m", settings={"n_leaves": 2})
     assert not surveyed
     assert [p.name for p in tmp_path.iterdir()] == ["m.tune"]
-    assert train(*address, tmp_path / "m", settings, inline).n_rows == 1_600
+    assert train(data, tmp_path / "m", settings={"n_leaves": 2}).n_rows == 1_600
 
 
 def test_a_search_is_refused_where_a_training_is_running(data: Path, tmp_path: Path) -> None:
@@ -619,7 +613,7 @@ def test_a_search_is_refused_where_a_training_is_running(data: Path, tmp_path: P
         acquire_lock(open_place(tmp_path / "m.scratch")),
         pytest.raises(RunHeldError, match=r"m\.scratch: it is in use by process"),
     ):
-        tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, policy=SMALL)
+        small_search(data, tmp_path / "m")
 
 
 FOUND: dict[str, Callable[[dict[str, Any]], object]] = {
@@ -652,7 +646,7 @@ def test_a_choice_that_is_not_whole_is_refused(data: Path, tuned: Tuned, tmp_pat
     with pytest.raises(
         PlanConflictError, match=r"m\.tuned\.json: it is not the result of a search\. Remove it to search"
     ):
-        tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, policy=SMALL)
+        small_search(data, tmp_path / "m")
 
 
 def test_a_handful_of_rows_cannot_be_judged_and_that_is_said(tmp_path: Path) -> None:
@@ -661,7 +655,7 @@ def test_a_handful_of_rows_cannot_be_judged_and_that_is_said(tmp_path: Path) -> 
     data = make_group(tmp_path / "d.zarr", X, np.arange(5) % 2)
     said = Recorder()
     with reporting(said):
-        report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, policy=SMALL)
+        report = small_search(data, tmp_path / "m")
     assert report.chosen["n_judged"] == 0
     assert sum("nothing was evaluated" in line for line in said.told) == 1
     shown = rendering.tuned(asdict(report))
@@ -677,7 +671,7 @@ def test_rows_that_are_all_alike_and_huge_features(tmp_path: Path) -> None:
     cannot hold unscaled decides.
     """
     alike = make_group(tmp_path / "alike.zarr", np.ones((60, 3)), np.arange(60) % 2)
-    report = tune(f"{alike}/X", f"{alike}/y", tmp_path / "alike", inline, policy=SMALL)
+    report = small_search(alike, tmp_path / "alike")
     assert report.chosen["accuracy"] == pytest.approx(0.5, abs=0.05)
     decision, status = score_rows(read_model(tmp_path / "alike"), np.ones((9, 3)))
     assert np.isfinite(decision).all()
@@ -686,7 +680,7 @@ def test_rows_that_are_all_alike_and_huge_features(tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(600, 3))
     y = (X[:, 0] > 0).astype(int)
     huge = make_group(tmp_path / "huge.zarr", X[:300] * [1e100, 1, 1], y[:300])
-    tune(f"{huge}/X", f"{huge}/y", tmp_path / "huge", inline, policy=SMALL)
+    small_search(huge, tmp_path / "huge")
     decision, status = score_rows(read_model(tmp_path / "huge"), X[300:] * [1e100, 1, 1])
     assert (status == Status.OK).all()
     assert np.mean((decision[:, 0] > 0) == y[300:]) > 0.9
@@ -699,7 +693,7 @@ def test_weights_count_between_leaves_too(tmp_path: Path) -> None:
     left = X[:, 0] < 0
     y = np.where(left, rng.integers(0, 2, 400), (X[:, 1] > 0).astype(int))
     data = make_group(tmp_path / "d.zarr", X, y, weight=np.where(left, 100.0, 1.0))
-    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, weight=f"{data}/weight", policy=SMALL)
+    report = small_search(data, tmp_path / "m", weight=f"{data}/weight")
     assert report.chosen["accuracy"] < 0.7
 
 
@@ -707,7 +701,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(data: Path
     X, _ = rings(100, 0)
     one = make_group(tmp_path / "one.zarr", X, np.zeros(100, int))
     with pytest.raises(DataError, match="only one class"):
-        tune(f"{one}/X", f"{one}/y", tmp_path / "m", inline)
+        small_search(one, tmp_path / "m")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["one.zarr"]
 
 
@@ -715,7 +709,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(data: Path
 def test_little_data_is_enough(n: int, tmp_path: Path) -> None:
     blobs = make_blobs(n, n_features=3, n_classes=3, seed=0)
     data = make_group(tmp_path / "d.zarr", blobs.X, blobs.y)
-    report = tune(f"{data}/X", f"{data}/y", tmp_path / "m", inline, policy=SMALL)
+    report = small_search(data, tmp_path / "m")
     assert report.trained["n_rows"] == n
 
 
@@ -726,15 +720,7 @@ def test_regression_with_weights_of_zero(tmp_path: Path) -> None:
     weight = (rng.random(400) < 0.8).astype(float)
     y[weight == 0] = 1e6
     data = make_group(tmp_path / "d.zarr", X, y, weight=weight)
-    report = tune(
-        f"{data}/X",
-        f"{data}/y",
-        tmp_path / "m",
-        inline,
-        start=Settings(task="regression"),
-        weight=f"{data}/weight",
-        policy=SMALL,
-    )
+    report = small_search(data, tmp_path / "m", settings=Settings(task="regression"), weight=f"{data}/weight")
     assert report.chosen["rmse"] < 0.15
     decision, _ = score_rows(read_model(tmp_path / "m"), X)
     assert np.sqrt(np.mean((decision[:, 0] - y)[weight > 0] ** 2)) < 0.1

@@ -36,7 +36,6 @@ from dcpred_tasks.storage.atomic_files import encoded
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.task_bodies import verify_block
-from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.models import fixed_cases, leaf_and_doubt
 from support.pools import inline, verify_by
@@ -77,7 +76,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         settings = {"landmarks": 5, "products": 4, "n_leaves": 4} | (
             {"task": "regression"} if regression else {}
         )
-        train(f"{known}/X", f"{known}/y", folder / "model", make_settings(settings), inline)
+        train(known, folder / "model", settings=settings)
         run(folder, outputs=("label",) if variant == "labels" else None)
         folders[variant] = folder
         return folder

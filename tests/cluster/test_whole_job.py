@@ -20,7 +20,6 @@ from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.place_types import Place
-from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs
 from support.far_workers import far_workers
 from support.pools import inline
@@ -144,7 +143,7 @@ def on_a_disk(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Told:
     data, new = f"{folder}/known.zarr", f"{folder}/new.zarr"
     import_data(str(sources / "known.csv"), data, target="label", chunk_rows=50)
     import_data(str(sources / "new.csv"), new, chunk_rows=50)
-    trained = train(f"{data}/X", f"{data}/y", folder / "model", make_settings(SETTINGS), inline)
+    trained = train(data, folder / "model", settings=SETTINGS)
     scored = score(folder / "model", f"{new}/X", folder / "out", inline)
     rows = [(row, "non_finite_feature") for row in BAD_ROWS]
     accuracy = evaluate(folder / "model", data, cost=False)["accuracy"]

@@ -14,7 +14,6 @@ from dcpred.execution.dask_workers import DaskWorkers
 from dcpred.execution.pools import connect
 from dcpred.scoring.score import score
 from dcpred.training.train import train
-from dcpred_tasks.training.settings import make_settings
 from support import processes
 from support.data import make_blobs, make_group
 
@@ -48,13 +47,7 @@ def test_no_module_of_the_client_comes_to_a_worker_that_trains_or_scores(tmp_pat
     data = make_group(tmp_path / "data.zarr", blobs.X, blobs.y, chunk_rows=100)
     with connect(1) as workers:
         assert isinstance(workers, DaskWorkers)
-        train(
-            f"{data}/X",
-            f"{data}/y",
-            tmp_path / "model",
-            make_settings({"n_leaves": 2}),
-            lambda: nullcontext(workers),
-        )
+        train(data, tmp_path / "model", settings={"n_leaves": 2}, client=lambda: nullcontext(workers))
         (trained,) = workers.client.run(eval, LOADED).values()
         assert not [name for name in trained if name.startswith("dcpred")]
     with connect(1) as workers:

@@ -21,7 +21,6 @@ from dcpred_tasks.storage.atomic_files import create_bytes
 from dcpred_tasks.storage.place import Folder
 from dcpred_tasks.storage.zarr_arrays import find_array
 from dcpred_tasks.task_bodies import score_block as task
-from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs
 from support.pools import inline
 
@@ -47,8 +46,8 @@ def made(folder: Path, variant: str) -> Path:
         ]
         (folder / f"{name}.csv").write_text("\n".join(["height,age,girth,kind", *rows]) + "\n")
         import_data(f"{folder}/{name}.csv", f"{folder}/{name}.zarr", target="kind", chunk_rows=150)
-    settings = make_settings({"n_leaves": 2, "landmarks": 4, "products": 3} | SETTINGS[variant])
-    train(f"{folder}/known.zarr/X", f"{folder}/known.zarr/y", folder / "model", settings, inline)
+    settings = {"n_leaves": 2, "landmarks": 4, "products": 3} | SETTINGS[variant]
+    train(f"{folder}/known.zarr", folder / "model", settings=settings)
     score(folder / "model", f"{folder}/data.zarr/X", folder / "out", inline)
     return folder
 

@@ -24,7 +24,6 @@ from dcpred.datasets.importing import import_data
 from dcpred.execution.workers import InlineWorkers
 from dcpred.scoring.score import score
 from dcpred.training.train import train
-from dcpred_tasks.training.settings import make_settings
 
 BAD = {3: "nan", 140: "inf", 289: "-inf"}
 NAMES = ("ash", "oak", "yew")
@@ -47,14 +46,18 @@ def main(folder: Path) -> None:
     import_data(f"{folder}/new.csv", f"{folder}/new.zarr", chunk_rows=50)
     for path in (folder / "new.zarr").rglob("*"):
         os.utime(path, ns=(WRITTEN_NS, WRITTEN_NS))
-    settings = make_settings(
-        {"n_leaves": 4, "min_leaf_rows": 10, "landmarks": 3, "products": 2, "keep_support_vectors": True}
-    )
+    settings = {
+        "n_leaves": 4,
+        "min_leaf_rows": 10,
+        "landmarks": 3,
+        "products": 2,
+        "keep_support_vectors": True,
+    }
     with ExitStack() as stack:
         stack.enter_context(mock.patch("socket.gethostname", return_value="host"))
         for name, value in CHUNKS.items():
             stack.enter_context(mock.patch(name, value))
-        train(f"{folder}/known.zarr/X", f"{folder}/known.zarr/y", folder / "model", settings, inline)
+        train(f"{folder}/known.zarr", folder / "model", settings=settings)
         score(folder / "model", f"{folder}/new.zarr/X", folder / "scores", inline)
     for name in ("known.csv", "new.csv", "scores/lock"):
         (folder / name).unlink()

@@ -119,9 +119,9 @@ def write_run(folder: Path) -> None:
         (path / "known.csv").write_text("\n".join(["size,town,label", *lines]) + "\n")
         (path / "new.csv").write_text("\n".join(["size,town", *(x.rpartition(",")[0] for x in lines)]) + "\n")
         import_data(path / "known.csv", path / "known.zarr", target="label")
-        settings = make_settings({"n_leaves": 1, "landmarks": 4})
+        settings = {"n_leaves": 1, "landmarks": 4}
         with mock.patch("socket.gethostname", return_value="host"):
-            train(f"{made}/known.zarr/X", f"{made}/known.zarr/y", path / "model", settings, inline)
+            train(f"{made}/known.zarr", path / "model", settings=settings)
             import_data(path / "new.csv", path / "new.zarr", like=path / "model")
             score(path / "model", f"{made}/new.zarr/X", path / "scores", inline)
         for name in ("known.csv", "new.csv", "scores/lock"):

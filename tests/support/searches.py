@@ -3,32 +3,53 @@
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred.execution.workers import InlineWorkers, Workers
+from dcpred.execution.workers import InlineWorkers, Pool, Workers
 from dcpred.plan import plan_routing
+from dcpred.training.choice import search_and_fit
+from dcpred.training.fit import TrainingRequest
+from dcpred.training.policy import DEFAULT, MUTATIONS, PORTFOLIO, STANDARD, THOROUGH, Budget, SearchPolicy
+from dcpred.training.reports import TuneReport
 from dcpred.training.steps import Training
-from dcpred.tuning.policy import DEFAULT, MUTATIONS, PORTFOLIO, STANDARD, THOROUGH, Budget, SearchPolicy
-from dcpred.tuning.trials import Trials
+from dcpred.training.trials import Trials
 from dcpred_tasks.scratch import MemoryJob
 from dcpred_tasks.training import learned_scaling
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.settings import Settings
+from support.pools import inline
 
 FEW_TRIALS: dict[str, Any] = {"rounds": 1, "mutated_rows": 0, "survivors": 2, "very_few_rows": 0}
 SMALL = replace(STANDARD, name="small", **FEW_TRIALS)
 POLICIES = {  # where a search takes its policy from
     "dcpred.estimators.out_of_core.STANDARD": STANDARD,
-    "dcpred.tuning.policy.STANDARD": STANDARD,
-    "dcpred.tuning.policy.THOROUGH": THOROUGH,
+    "dcpred.training.policy.STANDARD": STANDARD,
+    "dcpred.training.policy.THOROUGH": THOROUGH,
 }
 FEW_REPETITIONS = {"REPETITIONS": 2, "USUAL_REPETITIONS": 2}  # a scaling is still a mean
 BRIEF = {"ROUNDS": 3, **FEW_REPETITIONS}
 WIDE = Budget(ratio=1e3)
+START = Settings()
+
+
+def small_search(
+    data: str | Path,
+    model: Path,
+    *,
+    settings: Settings = START,
+    pool: Pool = inline,
+    policy: SearchPolicy = SMALL,
+    budget: Budget | None = None,
+    weight: str | None = None,
+) -> TuneReport:
+    """A search over X and y of stored data, and a training with what it chose."""
+    request = TrainingRequest(f"{data}/X", f"{data}/y", model, settings, pool, weight)
+    return search_and_fit(request, policy, budget)
 
 
 @contextmanager
@@ -43,8 +64,8 @@ def few_candidates(
     portfolio = portfolio or {name: PORTFOLIO[name] for name in configurations}
     tried = tuple(m for m in MUTATIONS if m.name in mutations)
     with ExitStack() as stack:
-        stack.enter_context(mock.patch("dcpred.tuning.search.PORTFOLIO", portfolio))
-        stack.enter_context(mock.patch("dcpred.tuning.search.MUTATIONS", tried))
+        stack.enter_context(mock.patch("dcpred.training.search.PORTFOLIO", portfolio))
+        stack.enter_context(mock.patch("dcpred.training.search.MUTATIONS", tried))
         stack.enter_context(mock.patch.multiple(learned_scaling, **FEW_REPETITIONS))
         for place, policy in POLICIES.items():
             stack.enter_context(mock.patch(place, replace(policy, **FEW_TRIALS)))

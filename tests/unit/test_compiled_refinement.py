@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from dcpred import DCPredClassifier, load_model
 from dcpred.plan import BlockPlan
-from dcpred.training import train
-from dcpred.training.train import training_hashes
+from dcpred.training.fit import TrainingRequest, fit_model, training_hashes
 from dcpred_tasks.engine import compiler, machine_code
 from dcpred_tasks.engine.machine_code import MachineCode, Target
 from dcpred_tasks.errors import RefusedError, ResourceError
@@ -321,9 +320,9 @@ def test_without_a_compiler_leaves_are_not_refined(
         DCPredClassifier(n_leaves=1, landmarks=4).fit(blobs.X, blobs.y)
     address = f"{blobs_zarr}/X", f"{blobs_zarr}/y"
     with pytest.raises(ResourceError, match=refused):
-        train.train(*address, tmp_path / "model", Settings(n_leaves=1), inline)
+        fit_model(TrainingRequest(*address, tmp_path / "model", Settings(n_leaves=1), inline))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["blobs.zarr"]
-    train.train(*address, tmp_path / "model", Settings(n_leaves=1, refine=False), inline)
+    fit_model(TrainingRequest(*address, tmp_path / "model", Settings(n_leaves=1, refine=False), inline))
     with pytest.warns(RuntimeWarning, match="NumPy"):
         labels = load_model(tmp_path / "model").predict(blobs.X)
     assert np.mean(labels == blobs.y) > 0.8
@@ -341,7 +340,7 @@ def test_kernels_that_earlier_versions_refined_by_numpy_have_other_hashes(
 ) -> None:
     """Those trainings have other last bits now; the hash of an rbf kernel stays."""
     hashed: list[dict[str, object]] = []
-    monkeypatch.setattr(train, "digest_json", lambda identity: str(hashed.append(identity)))
+    monkeypatch.setattr("dcpred.training.fit.digest_json", lambda identity: str(hashed.append(identity)))
     several = (Settings(), Settings(kernel="laplacian"), Settings(kernel="laplacian", refine=False))
     for settings in several:
         training_hashes({}, settings, BlockPlan(100, 100, 100, 1))

@@ -19,7 +19,7 @@ from dcpred.datasets.splitting import split
 from dcpred.evaluation import evaluate
 from dcpred.explanation import explain_stored
 from dcpred.scoring.planning import plan_run
-from dcpred.training.train import check_training_data
+from dcpred.training.fit import check_training_data
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.class_codes import class_labels
 from dcpred_tasks.storage.addressed_arrays import open_array

@@ -31,7 +31,6 @@ from dcpred.explanation import explain_stored
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.errors import DataError, DcpredError, SchedulerError, SettingsError
-from dcpred_tasks.training.settings import make_settings
 from support.pools import inline
 from support.searches import few_candidates
 from support.setting_words import classifier_with, regressor_with
@@ -715,19 +714,18 @@ def test_decimals_that_float64_makes_equal_are_refused() -> None:
 def test_stored_whole_numbers_that_float64_rounds_are_refused(tmp_path: Path) -> None:
     """By every command that reads raw arrays, with the name of the column."""
     rows = np.where(X > 0, 5, 3)
-    paths = {}
     for name, large in (("exact", 2**60), ("rounded", 2**60 + 1)):
         values = rows.copy()
         values[150, 1] = large
         group = zarr.create_group(tmp_path / f"{name}.zarr")
         group.create_array("X", data=values, chunks=(50, 3)).attrs["feature_names"] = ["a", "amount", "c"]
         group.create_array("y", data=Y)
-        paths[name] = str(tmp_path / f"{name}.zarr/X"), str(tmp_path / f"{name}.zarr/y")
-    model, settings = tmp_path / "model", make_settings({"n_leaves": 1, "landmarks": 4, "scaling": "none"})
-    train(*paths["exact"], model, settings, inline)
-    x, y = paths["rounded"]
+    model, settings = tmp_path / "model", {"n_leaves": 1, "landmarks": 4, "scaling": "none"}
+    train(tmp_path / "exact.zarr", model, settings=settings)
+    data = tmp_path / "rounded.zarr"
+    x = f"{data}/X"
     doors: list[Callable[[], Any]] = [
-        lambda: train(x, y, tmp_path / "other", settings, inline),
+        lambda: train(data, tmp_path / "other", settings=settings),
         lambda: score(model, x, tmp_path / "out", inline),
         lambda: evaluate(model, tmp_path / "rounded.zarr", cost=False),
         lambda: explain_stored(model, x, [150]),
@@ -735,4 +733,4 @@ def test_stored_whole_numbers_that_float64_rounds_are_refused(tmp_path: Path) ->
     for door in doors:
         with pytest.raises(DcpredError, match=rf"column 'amount': it holds the integer {2**60 + 1}, which"):
             door()
-    assert score(model, paths["exact"][0], tmp_path / "new", inline).status == {"1": 200}
+    assert score(model, f"{tmp_path}/exact.zarr/X", tmp_path / "new", inline).status == {"1": 200}

@@ -33,7 +33,6 @@ from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.storage import stored_chunks
 from dcpred_tasks.tables import score_columns
 from dcpred_tasks.task_bodies import score_block as task
-from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs
 from support.pools import inline
 from support.reporters import Recorder
@@ -103,8 +102,8 @@ def _make(folder: Path, name: str) -> None:
     for key, value in further.items():
         group.create_array(key, data=value, chunks=(70,))
     group.create_array("two", data=np.zeros((N_ROWS, 2)))
-    settings = make_settings(SETTINGS | RUNS[name])
-    train(f"{folder}/known.zarr/X", f"{folder}/known.zarr/y", folder / "model", settings, inline)
+    settings = SETTINGS | RUNS[name]
+    train(f"{folder}/known.zarr", folder / "model", settings=settings)
     score(folder / "model", f"{folder}/new.zarr/X", folder / "out", inline)
 
 

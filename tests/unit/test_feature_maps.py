@@ -21,8 +21,8 @@ from dcpred.cli.main import main
 from dcpred.cost import predict_cost
 from dcpred.reports.report import model_page
 from dcpred.training.column_report import columns_in_words
-from dcpred.tuning.policy import STANDARD
-from dcpred.tuning.trials import Trials
+from dcpred.training.policy import STANDARD
+from dcpred.training.trials import Trials
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.errors import ModelFormatError, SettingsError

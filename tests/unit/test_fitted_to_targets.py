@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dcpred import DCPredClassifier, Settings
+from dcpred.training.policy import PORTFOLIO
 from dcpred.training.train import train
-from dcpred.tuning.policy import PORTFOLIO
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.model import predictive_outputs
 from dcpred_tasks.model.compact_model import Model
@@ -37,7 +37,6 @@ from dcpred_tasks.training.leaf import FittedLeaf, Kernels
 from dcpred_tasks.training.settings import in_effect, make_settings
 from dcpred_tasks.training.survey import survey_rows
 from support.data import make_group
-from support.pools import inline
 from support.terms import register
 
 N, SHOPS = 160, 8
@@ -270,8 +269,8 @@ def test_leaves_in_memory_and_on_workers_are_measured_alike(
     mine = fitted(X[:, 2:4], y, **settings, **FEW)
     task = "regression" if y.dtype.kind == "f" else "classification"
     data = make_group(tmp_path / "d.zarr", X[:, 2:4], y)
-    own = make_settings(in_effect({"task": task, **settings, **FEW}, task))
-    train(f"{data}/X", f"{data}/y", tmp_path / "m", own, inline)
+    own = in_effect({"task": task, **settings, **FEW}, task)
+    train(data, tmp_path / "m", settings=own)
     stored = read_model(tmp_path / "m")
     if case.startswith("term"):
         assert [term.name for term in stored.terms] == ["linear"]

@@ -28,10 +28,10 @@ from zarr.dtype import VariableLengthUTF8
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.cli.main import main
 from dcpred.datasets.split_rules import by_groups, by_spans, folds_of_data, folds_of_estimator, group_keys
-from dcpred.training.train import train
-from dcpred.tuning.search import Search
-from dcpred.tuning.trials import Trials
-from dcpred.tuning.tune import choose_settings, described, memory_training
+from dcpred.training.choice import choose_settings, described, memory_training
+from dcpred.training.fit import TrainingRequest, fit_model
+from dcpred.training.search import Search
+from dcpred.training.trials import Trials
 from dcpred_compare.rows import draw_rows, read_rows, write_rows
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import DataError, SettingsError
@@ -378,7 +378,7 @@ def test_training_on_workers_measures_the_same(folds: Folds, tmp_path: Path) -> 
     names = tuple(f"shop {i:03d}" for i in range(SHOPS))
     data = data_set(tmp_path / "d.zarr", CHANCE, Schema((Number("a"), TargetCodes("shop", names))))
     settings = make_settings(FEW)
-    train(f"{data}/X", f"{data}/y", tmp_path / "m", settings, inline, folds=folds)
+    fit_model(TrainingRequest(f"{data}/X", f"{data}/y", tmp_path / "m", settings, inline, folds=folds))
     survey = survey_rows(X, CHANCE, None, 0, "classification")
     given = X, CHANCE, np.ones(N), np.empty(0), survey, settings, (0, 1)
     own, found = train_rows(*given, coded=CODED, folds=folds), read_model(tmp_path / "m")
@@ -427,7 +427,7 @@ def test_validate_counts_the_rows_that_train(tmp_path: Path) -> None:
 
 
 def test_validate_shows_what_searches_foretold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dcpred.tuning.policy.STANDARD", SMALL)
+    monkeypatch.setattr("dcpred.training.policy.STANDARD", SMALL)
     data = data_set(tmp_path / "d.zarr", (X[:, 0] > 0).astype(np.int64))
     with few_candidates():
         done = run("validate", data, "--by-group", "customer", "--folds", "2")
@@ -442,7 +442,7 @@ def test_validate_shows_what_searches_foretold(tmp_path: Path, monkeypatch: pyte
 def test_validate_refuses_a_fold_of_one_class_before_it_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dcpred.tuning.validation.train", None)
+    monkeypatch.setattr("dcpred.training.fit.fit_model", None)
     data = data_set(tmp_path / "d.zarr", (np.arange(N) == 5).astype(np.int64))
     done = run("validate", data, "--folds", "3", *SET, "--metric", "roc_auc")
     assert re.search(rf"^.*Cannot compute roc_auc: .*[(]of {N} rows 1 have the rarest", done.stderr), (

@@ -32,7 +32,7 @@ MAX_FUNCTION_LINES = 60
 # Names that say nothing of what they hold, and modules where results still have them.
 VAGUE = {"found", "kept", "one", "own", "said", "standing", "summary", "told"}
 VAGUE_MODULES = re.compile(
-    r"dcpred\.(api|cli|cost|datasets|estimators|evaluation|explanation|pages|reports|training|tuning)\b"
+    r"dcpred\.(api|cli|cost|datasets|estimators|evaluation|explanation|pages|reports|training)\b"
     r"|dcpred_compare\.(baselines|page)\b"
     r"|dcpred_tasks\.(artifacts|engine|evaluation|model|schema|scoring|scratch|tables|training)\b"
 )
@@ -348,7 +348,7 @@ def test_a_users_own_tasks_module_shadows_nothing(tmp_path: Path) -> None:
     for name in ("tasks.py", "pipeline.py", "store.py"):
         (tmp_path / name).write_text("raise RuntimeError('shadowed')")
     result = subprocess.run(
-        [sys.executable, "-c", "import dcpred.training.train, dcpred_tasks.task_bodies.train_model"],
+        [sys.executable, "-c", "import dcpred.training.fit, dcpred_tasks.task_bodies.train_model"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

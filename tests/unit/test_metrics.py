@@ -7,17 +7,17 @@ import pytest
 from scipy.stats import norm
 from sklearn import metrics as sklearn_metrics
 
-from dcpred.tuning.metrics import (
+from dcpred.training.metrics import (
     ERROR,
     LOG_LOSS,
     SQUARED,
     compare,
     label_score,
     metric_of,
+    standard_error,
 )
-from dcpred.tuning.policy import STANDARD
-from dcpred.tuning.search_result import interval_words
-from dcpred.tuning.tune import standard_error
+from dcpred.training.policy import STANDARD
+from dcpred.training.search_result import interval_words
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.evaluation.named_scores import SCORERS, check_label_score
 

@@ -18,7 +18,6 @@ from dcpred_tasks.errors import DataError, ResourceError
 from dcpred_tasks.storage import atomic_files
 from dcpred_tasks.storage.addresses import absolute, local_path
 from dcpred_tasks.storage.atomic_files import check_new_name
-from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
 
@@ -28,7 +27,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     blobs = make_blobs(200, n_features=3, n_classes=2, seed=0)
     data = make_group(folder / "known.zarr", blobs.X, blobs.y)
-    train(f"{data}/X", f"{data}/y", folder / "model", make_settings({"landmarks": 4, "n_leaves": 1}), inline)
+    train(data, folder / "model", settings={"landmarks": 4, "n_leaves": 1})
     score(folder / "model", f"{data}/X", folder / "scores", inline)
     (folder / "known.csv").write_text("a,b\n" + "".join(f"{x[0]},{x[1]}\n" for x in blobs.X))
     return folder
@@ -60,8 +59,8 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("the work began")
 
     for place in (
-        "dcpred.training.train.Training",
-        "dcpred.tuning.tune.Training",
+        "dcpred.training.fit.Training",
+        "dcpred.training.choice.Training",
         "dcpred.datasets.importing.opened",
         "dcpred.datasets.splitting.new_data_set",
         "dcpred.scoring.score.BlockRun",

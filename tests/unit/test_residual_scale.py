@@ -24,10 +24,8 @@ from dcpred_tasks.model import predictive_outputs
 from dcpred_tasks.model.uncertainty import Intervals
 from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.training.held_out import HeldOut, constant_scale, fit_intervals, fit_scale
-from dcpred_tasks.training.settings import make_settings
 from support.data import make_group
 from support.models import random_model
-from support.pools import inline
 from support.setting_words import regressor_with
 from support.sureness import sure
 
@@ -55,9 +53,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_group(folder / "labelled.zarr", X, y)
     X[5, 1] = np.nan
     make_group(folder / "new.zarr", X, chunk_rows=200)
-    settings = make_settings(SETTINGS | {"task": "regression", "n_leaves": 2})
+    settings = SETTINGS | {"task": "regression", "n_leaves": 2}
     known = f"{folder}/known.zarr"
-    train(f"{known}/X", f"{known}/y", folder / "model", settings, inline)
+    train(known, folder / "model", settings=settings)
     return folder
 
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from dcpred.cost import PredictedCost
-from dcpred.tuning import search as searching
-from dcpred.tuning.metrics import ERROR, LOG_LOSS, Metric, compare
-from dcpred.tuning.policy import (
+from dcpred.training import search as searching
+from dcpred.training.choice import decision_in_words
+from dcpred.training.metrics import ERROR, LOG_LOSS, Metric, compare
+from dcpred.training.policy import (
     CLASSES,
     COMMON,
     DEFAULT,
@@ -24,10 +25,9 @@ from dcpred.tuning.policy import (
     THOROUGH,
     Mutation,
 )
-from dcpred.tuning.search import Found, Search
-from dcpred.tuning.search_result import interval_words
-from dcpred.tuning.trials import Candidate, TrialResult, Trials
-from dcpred.tuning.tune import decision_in_words
+from dcpred.training.search import Found, Search
+from dcpred.training.search_result import interval_words
+from dcpred.training.trials import Candidate, TrialResult, Trials
 from dcpred_tasks.task_bodies.train_model import receipt
 from dcpred_tasks.training.settings import Settings, in_effect, make_settings
 

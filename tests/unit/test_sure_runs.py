@@ -20,7 +20,6 @@ from dcpred.training.train import train
 from dcpred.verification.verify import verify
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
 from dcpred_tasks.scoring.outputs import possible_outputs
-from dcpred_tasks.training.settings import make_settings
 from support.data import make_blobs, make_group
 from support.pools import inline
 
@@ -64,8 +63,8 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     X[BAD, 1] = np.nan
     make_group(folder / "new.zarr", X, chunk_rows=50)
     task = "regression" if k == "numbers" else "classification"
-    settings = make_settings(SETTINGS | {"task": task})
-    train(f"{folder}/known.zarr/X", f"{folder}/known.zarr/y", folder / "model", settings, inline)
+    settings = SETTINGS | {"task": task}
+    train(f"{folder}/known.zarr", folder / "model", settings=settings)
     done = Job(folder, X, task)
     alpha = 0.2 if k == "numbers" else None
     score(folder / "model", done.x, folder / "out", inline, outputs=possible_outputs(task), alpha=alpha)
@@ -157,9 +156,9 @@ def test_without_being_asked_for_there_is_nothing_of_it(job: Job, tmp_path: Path
 
 
 def test_a_model_that_cannot_say_it_is_refused_before_anything_is_written(job: Job, tmp_path: Path) -> None:
-    settings = make_settings(SETTINGS | {"task": job.task, "calibrate": False})
+    settings = SETTINGS | {"task": job.task, "calibrate": False}
     known = f"{job.folder}/known.zarr"
-    train(f"{known}/X", f"{known}/y", tmp_path / "model", settings, inline)
+    train(known, tmp_path / "model", settings=settings)
     for name in {"probability", "interval", "novelty"} & {*possible_outputs(job.task)}:
         with pytest.raises(DataError, match=r"trained with calibrate=false, or by a version"):
             score(tmp_path / "model", job.x, tmp_path / "out", inline, outputs=(name,))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dcpred import load_model
 from dcpred.cli.main import main
-from dcpred.tuning.search_result import found_before
+from dcpred.training.search_result import found_before
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model
 from dcpred_tasks.artifacts.model_layout import check_model
 from dcpred_tasks.model.contributions import known_importances

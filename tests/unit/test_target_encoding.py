@@ -21,10 +21,11 @@ from dcpred.estimators.regressor import DCPredRegressor
 from dcpred.execution.workers import InlineWorkers
 from dcpred.explanation import explain
 from dcpred.serving import load_model
+from dcpred.training.fit import TrainingRequest, check_training_data, fit_model, numbered_for
+from dcpred.training.policy import STANDARD
 from dcpred.training.steps import Training
-from dcpred.training.train import check_training_data, numbered_for, train
-from dcpred.tuning.policy import STANDARD
-from dcpred.tuning.trials import Trials
+from dcpred.training.train import train
+from dcpred.training.trials import Trials
 from dcpred_compare.rows import draw_rows
 from dcpred_tasks.artifacts.data_schema import check_same_encoding
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
@@ -367,7 +368,7 @@ def test_leaves_in_memory_and_on_workers_are_the_same(tmp_path: Path) -> None:
     """Their rows, means and held-out rows: so are the uncertainties."""
     y = TARGETS["continuous"]
     data, settings = data_set(tmp_path / "d.zarr", y), make_settings({"task": "regression", **SMALL})
-    train(f"{data}/X", f"{data}/y", tmp_path / "m", settings, inline)
+    fit_model(TrainingRequest(f"{data}/X", f"{data}/y", tmp_path / "m", settings, inline))
     found, mine = read_model(tmp_path / "m"), trained("continuous")
     np.testing.assert_allclose(found.scaling.targets.table, mine.scaling.targets.table, rtol=1e-6)
     np.testing.assert_allclose(score_rows(found, X)[0], score_rows(mine, X)[0], rtol=1e-3, atol=1e-3)
@@ -398,13 +399,7 @@ def table() -> pd.DataFrame:
 
 
 def r2(train_data: str, test_data: str, folder: Path) -> float:
-    train(
-        f"{train_data}/X",
-        f"{train_data}/y",
-        folder,
-        make_settings({"task": "regression", **SMALL}),
-        inline,
-    )
+    train(train_data, folder, settings={"task": "regression", **SMALL})
     group = zarr.open_group(test_data, mode="r")
     check_same_encoding(f"{test_data}/X", open_artifact(folder))
     y, decision = group["y"][:], score_rows(read_model(folder), group["X"][:])[0][:, 0]
@@ -468,8 +463,8 @@ def test_a_model_of_an_earlier_version_scores_old_and_new_rows(tmp_path: Path) -
         check_same_encoding(f"{tmp_path}/codes.zarr/X", open_artifact(tmp_path / "old"))
     train_data = zarr.open_group(tmp_path / "new.zarr", mode="r+")
     train_data.create_array("y", data=y)
-    settings = make_settings({"task": "classification", **SMALL})
-    train(f"{tmp_path}/new.zarr/X", f"{tmp_path}/new.zarr/y", tmp_path / "again", settings, inline)
+    settings = {"task": "classification", **SMALL}
+    train(f"{tmp_path}/new.zarr", tmp_path / "again", settings=settings)
     assert read_model(tmp_path / "again").scaling.targets is None
 
 

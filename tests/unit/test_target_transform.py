@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 import dcpred
 from dcpred.cli import main
 from dcpred.explanation import explain
+from dcpred.training.policy import DEFAULT
+from dcpred.training.search import Search
 from dcpred.training.train import train
-from dcpred.tuning.policy import DEFAULT
-from dcpred.tuning.search import Search
-from dcpred.tuning.trials import Candidate
+from dcpred.training.trials import Candidate
 from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.dtypes import Status
@@ -41,7 +41,6 @@ from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 from support.data import make_group
 from support.models import random_model
-from support.pools import inline
 from support.searches import few_candidates, trials_of
 from support.setting_words import regressor_with
 
@@ -70,9 +69,9 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     make_group(folder / "labelled.zarr", X, y)
     X[5, 1] = np.nan
     make_group(folder / "new.zarr", X, chunk_rows=100)
-    settings = make_settings(SETTINGS | {"task": "regression", "target_transform": request.param})
+    settings = SETTINGS | {"task": "regression", "target_transform": request.param}
     known = f"{folder}/known.zarr"
-    train(f"{known}/X", f"{known}/y", folder / "model", settings, inline)
+    train(known, folder / "model", settings=settings)
     ran = CliRunner().invoke(
         main, ["score", f"{folder}/model", f"{folder}/new.zarr", f"{folder}/out", "--outputs", OUTPUTS]
     )
@@ -280,9 +279,9 @@ def test_negative_targets_are_refused_before_anything_is_written(tmp_path: Path)
     with pytest.raises(DataError, match=why):
         regressor_with(target_transform=LOG, **SETTINGS).fit(X, y)
     make_group(tmp_path / "d.zarr", X, y)
-    settings = make_settings(SETTINGS | {"task": "regression", "target_transform": LOG})
+    settings = SETTINGS | {"task": "regression", "target_transform": LOG}
     with pytest.raises(DataError, match=why):
-        train(f"{tmp_path}/d.zarr/X", f"{tmp_path}/d.zarr/y", tmp_path / "model", settings, inline)
+        train(f"{tmp_path}/d.zarr", tmp_path / "model", settings=settings)
     assert [path.name for path in tmp_path.iterdir()] == ["d.zarr"]
 
 

@@ -17,7 +17,6 @@ from sklearn.base import clone
 from dcpred import DCPredClassifier, DCPredRegressor, load_model
 from dcpred.cli import main
 from dcpred.evaluation import evaluate
-from dcpred.execution.pools import this_process
 from dcpred.execution.progress import reporting
 from dcpred.training.train import train
 from dcpred_tasks.artifacts import trained_rows
@@ -114,8 +113,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_group(
         place / "part.zarr", BLOBS.X[500:700].astype(np.float64), BLOBS.y[500:700], labels=["ash", "oak"]
     )
-    settings = Settings(**QUICK, sample_rows=300, keep_support_vectors=True, class_weight="balanced")
-    train(f"{data}/X", f"{data}/y", place / "by-driver", settings, this_process)
+    more = {"sample_rows": 300, "keep_support_vectors": True, "class_weight": "balanced"}
+    train(data, place / "by-driver", settings=QUICK | more)
     names = np.array(["ash", "oak"])[BLOBS.y[:600]]
     estimator = classifier_with(**QUICK, random_state=0).fit(BLOBS.X[:600], names)
     estimator.save(place / "by-estimator")

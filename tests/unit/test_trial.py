@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dcpred.cost import predict_cost
-from dcpred.tuning.policy import cost_of
+from dcpred.training.policy import cost_of
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.training.folds import FOLDS, Folds, rare_folds

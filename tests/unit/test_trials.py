@@ -18,13 +18,12 @@ from dcpred.cli import rendering
 from dcpred.datasets.split_rules import by_groups
 from dcpred.execution.workers import InlineWorkers
 from dcpred.reports.report import search_sections
-from dcpred.tuning import tune
-from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric
-from dcpred.tuning.policy import DEFAULT, PORTFOLIO, STANDARD, THOROUGH, Budget
-from dcpred.tuning.search import Found, Search
-from dcpred.tuning.search_result import checked_search, compared, reference_words, with_cost
-from dcpred.tuning.trials import Candidate, TrialResult, Trials
-from dcpred.tuning.tune import described, parse_budget, quality_of
+from dcpred.training.choice import _in_words, described, quality_of
+from dcpred.training.metrics import ERROR, LOG_LOSS, SQUARED, Metric
+from dcpred.training.policy import DEFAULT, PORTFOLIO, STANDARD, THOROUGH, Budget, parse_budget
+from dcpred.training.search import Found, Search
+from dcpred.training.search_result import checked_search, compared, reference_words, with_cost
+from dcpred.training.trials import Candidate, TrialResult, Trials
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.scratch import read_cells, read_trial
 from dcpred_tasks.task_bodies.train_model import learn_trial_scaling
@@ -534,7 +533,7 @@ def test_what_to_try_is_something_that_was_not_tried(
     searched: Any = SimpleNamespace(job=SimpleNamespace(x=x), policy=policy, budget=budget)
     for name, words in ((KERNEL, svm), (BOOSTING, boosting)):
         one = {"name": name, "better": True, "gain": 0.1, "metric": "accuracy", "accuracy": 0.9}
-        told = tune._in_words([{**one, "chosen": 0.8}], searched)
+        told = _in_words([{**one, "chosen": 0.8}], searched)
         assert "(accuracy 90.00 %; the choice has accuracy 80.00 %)" in told
         assert re.search(words, told), told
         assert ("longer" in told) == (name == BOOSTING and bool(x) and policy is STANDARD)
@@ -682,5 +681,5 @@ def test_a_candidate_whose_scaling_one_fold_cannot_learn_is_left_out(monkeypatch
     def in_all_folds_but_the_last(job: Any, fold: int, *more: Any) -> Any:
         return None if fold == trials.folds[-1] else learn(job, fold, *more)
 
-    monkeypatch.setattr("dcpred.tuning.trials.learn_trial_scaling", in_all_folds_but_the_last)
+    monkeypatch.setattr("dcpred.training.trials.learn_trial_scaling", in_all_folds_but_the_last)
     assert trials.evaluate([Candidate(DEFAULT, {})], trials.folds) == [None]

@@ -8,11 +8,10 @@ import pytest
 
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.datasets.importing import import_data
-from dcpred.tuning.policy import DEFAULT
-from dcpred.tuning.tune import choose_settings, tune
+from dcpred.training.choice import choose_settings
+from dcpred.training.policy import DEFAULT
 from dcpred_tasks.training.settings import Settings
-from support.pools import inline
-from support.searches import SMALL, few_candidates
+from support.searches import SMALL, few_candidates, small_search
 
 
 def long_tails(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -63,15 +62,13 @@ def test_codes_of_categories_are_judged_by_rows_that_their_means_do_not_know(tmp
     frame["y"] = np.where(rng.random(600) < 0.5, "yes", "no")
     import_data(frame, tmp_path / "d.zarr", target="y")
     with few_candidates():
-        report = tune(f"{tmp_path}/d.zarr/X", f"{tmp_path}/d.zarr/y", tmp_path / "m", inline, policy=SMALL)
+        report = small_search(f"{tmp_path}/d.zarr", tmp_path / "m")
     assert report.chosen["accuracy"] < 0.58
     # and they help where they say something
     frame["y"] = np.where(frame["city"].map({name: i % 2 for i, name in enumerate(names)}) == 1, "yes", "no")
     import_data(frame, tmp_path / "other.zarr", target="y")
     with few_candidates():
-        report = tune(
-            f"{tmp_path}/other.zarr/X", f"{tmp_path}/other.zarr/y", tmp_path / "other", inline, policy=SMALL
-        )
+        report = small_search(f"{tmp_path}/other.zarr", tmp_path / "other")
     assert report.chosen["accuracy"] > 0.8
 
 

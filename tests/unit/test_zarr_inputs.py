@@ -23,7 +23,8 @@ from dcpred.execution.progress import reporting
 from dcpred.explanation import explain_stored
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.score import score
-from dcpred.training.train import check_training_data, train
+from dcpred.training.fit import TrainingRequest, check_training_data, fit_model
+from dcpred.training.train import train
 from dcpred_compare.rows import draw_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, MissingChunkError, SettingsError
@@ -80,7 +81,7 @@ def words(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_text_of_every_kind_is_a_target(words: Path, tmp_path: Path) -> None:
     x, y = str(words / "X"), str(words / "y")
     model = tmp_path / "model"
-    train(x, y, model, make_settings({**FEW, "task": "classification"}), inline)
+    fit_model(TrainingRequest(x, y, model, make_settings({**FEW, "task": "classification"}), inline))
     assert open_artifact(model).model().classes == ("ja", "nö")
     assert evaluate(model, words, cost=False)["accuracy"] > 0.9
     rows = draw_rows((x, y), None, "classification", 1000, 100, 0)
@@ -108,7 +109,7 @@ def test_bytes_that_are_no_text(tmp_path: Path, command: str) -> None:
     path = data_set(tmp_path / "d.zarr", np.char.encode(WORDS, "latin-1"))
     x, y = str(path / "X"), str(path / "y")
     run = {
-        "train": lambda: train(x, y, tmp_path / "m", make_settings(FEW), inline),
+        "train": lambda: fit_model(TrainingRequest(x, y, tmp_path / "m", make_settings(FEW), inline)),
         "compare": lambda: draw_rows((x, y), None, "classification", 1000, 100, 0),
         "split": lambda: split(str(path)),
     }[command]
@@ -123,7 +124,7 @@ def test_empty_text_is_no_class(tmp_path: Path) -> None:
     some = np.where(np.arange(len(X)) == 7, "", WORDS).astype(np.dtypes.StringDType())
     path = data_set(tmp_path / "d.zarr", some)
     with pytest.raises(DataError, match="its text is empty in row 7"):
-        train(str(path / "X"), str(path / "y"), tmp_path / "m", make_settings(FEW), inline)
+        train(path, tmp_path / "m", settings=FEW)
 
 
 # -- Names of classes ----------------------------------------------------------------------------------------
@@ -134,7 +135,7 @@ def test_two_classes_of_one_name_are_refused_by_every_reader(tmp_path: Path) -> 
     path = data_set(tmp_path / "d.zarr", POSITIVE.astype("u1"), labels=["oak", "oak"])
     x, y = str(path / "X"), str(path / "y")
     model = tmp_path / "model"
-    train(str(good / "X"), str(good / "y"), model, make_settings(FEW), inline)
+    train(good, model, settings=FEW)
     group = zarr.open_group(path, mode="r")
     fitted = DCPredClassifier(**FEW).fit(X, np.array(["oak", "elm"])[POSITIVE.astype(int)])
     readers: dict[str, Callable[[], Any]] = {
@@ -235,7 +236,7 @@ def test_labels_of_the_fill_value_need_no_chunk(tmp_path: Path, y: np.ndarray) -
     model = tmp_path / "model"
     say = Recorder()
     with reporting(say):
-        train(x, target, model, make_settings(FEW), inline)
+        fit_model(TrainingRequest(x, target, model, make_settings(FEW), inline))
     note = f"{6 - stored(path)} of 6 chunks of {target} are not stored. They are read as the fill value"
     assert any(one.startswith(note) for one in say.told)
     assert open_artifact(model).provenance["report"]["n_rows"] == 120

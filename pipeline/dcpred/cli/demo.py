@@ -19,7 +19,7 @@ from dcpred.evaluation import evaluate
 from dcpred.execution.pools import connect, started_once
 from dcpred.execution.progress import show
 from dcpred.scoring.score import score
-from dcpred.training.train import train
+from dcpred.training.fit import TrainingRequest, fit_model
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.result_fields import result_class, result_field
@@ -191,7 +191,7 @@ def run_demo(out: Path, n_workers: int | None) -> Demonstration:
     )
     model, scores = out / "model", out / "scores"
     with compiled_ahead(), started_once(partial(connect, n_workers, None)) as pool:
-        trained = train(f"{data}/X", f"{data}/y", model, SETTINGS, pool)
+        trained = fit_model(TrainingRequest(f"{data}/X", f"{data}/y", model, SETTINGS, pool))
         scored = score(model, f"{data}/X", scores, pool)
     quality = evaluate(model, held_out, early=True)
     show(f"training a linear model and an exact SVM on {BASELINE_ROWS:,} of the rows, for comparison")

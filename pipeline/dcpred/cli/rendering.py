@@ -14,7 +14,7 @@ from dcpred.runs.manifest import ScoreReport
 from dcpred.runs.status import RunStatus
 from dcpred.training.column_report import gaps_in_words, map_in_words
 from dcpred.training.reports import Point, TrainReport
-from dcpred.tuning.search_result import (
+from dcpred.training.search_result import (
     compared,
     interval_words,
     is_share,

@@ -12,7 +12,7 @@ from dcpred.cli.commands import command
 from dcpred.cli.options import SettingsType, emit, read_values, setting_help
 from dcpred.cli.rendering import table
 from dcpred.execution.progress import counted
-from dcpred.tuning.search_result import is_share, words_of
+from dcpred.training.search_result import is_share, words_of
 from dcpred_tasks.training.settings import BESIDE_A_SEARCH, describe_settings
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -1,6 +1,6 @@
 """scikit-learn's API. Both classes are importable from here, because pickled estimators name this package.
 
-May import: dcpred.tuning, dcpred.training, dcpred.datasets, dcpred.execution, dcpred.serving,
+May import: dcpred.training, dcpred.datasets, dcpred.execution, dcpred.serving,
 dcpred.parameters, dcpred.version, and dcpred_tasks.
 """
 

@@ -22,10 +22,10 @@ from dcpred.estimators.class_names import is_gap, plain_column
 from dcpred.estimators.tables import learn
 from dcpred.execution.dask_workers import DaskWorkers
 from dcpred.execution.workers import InlineWorkers, Workers
-from dcpred.training.train import train
-from dcpred.tuning.metrics import Scorer, metric_of
-from dcpred.tuning.policy import STANDARD
-from dcpred.tuning.tune import choose_settings, parse_budget, tune
+from dcpred.training.choice import choose_settings, search_and_fit
+from dcpred.training.fit import TrainingRequest, fit_model
+from dcpred.training.metrics import Scorer, metric_of
+from dcpred.training.policy import STANDARD, parse_budget
 from dcpred_tasks.dtypes import ACC_DTYPE
 from dcpred_tasks.errors import DataError, SchedulerError, SettingsError
 from dcpred_tasks.input_kinds import (
@@ -249,23 +249,14 @@ def fit(
     if folds is None or not folds.by_units:
         count = None if folds is None else folds.count
         folds = folds_of_data(x, None, None, count, settings.seed, y=target) or folds
+    model = folder / "model"
+    request = TrainingRequest(x, target, model, settings, current_workers, weight, folds)
     if budget is None:
-        given = x, target, folder / "model", settings, current_workers
-        train(*given, weight=weight, folds=folds)
+        fit_model(request)
         return settings, None
     limit = None if budget == PLAIN else parse_budget(budget)
-    found = tune(
-        x,
-        target,
-        folder / "model",
-        current_workers,
-        start=settings,
-        weight=weight,
-        budget=limit,
-        policy=replace(STANDARD, metric=metric),
-        folds=folds,
-    )
-    return make_settings(found.settings), found.found()
+    report = search_and_fit(request, replace(STANDARD, metric=metric), limit)
+    return make_settings(report.settings), report.found()
 
 
 def choose(

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import partial
 from numbers import Integral
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from dcpred.execution.workers import STORE_THREADS, InlineWorkers, Pool, Scheduler, Workers, one_line
@@ -57,7 +58,8 @@ def chosen_pool(workers: int | None, client: Any, threads: int = 1) -> Pool:
     """The workers that a caller asks for.
 
     workers  number of local processes; -1: one per core; None: this process
-    client   a running distributed.Client, a Scheduler, or the address of one, in place of local processes
+    client   a running distributed.Client, a Scheduler, or the address of one, in place of local processes; a
+             pool is returned
 
     Raises SettingsError for anything else, SchedulerError for a client that cannot wait for results.
     """
@@ -78,6 +80,8 @@ def chosen_pool(workers: int | None, client: Any, threads: int = 1) -> Pool:
         raise SettingsError("Cannot combine workers with client: one excludes the other. Pass one of them.")
     if isinstance(client, str | Scheduler):
         return partial(connect, None, client, threads)
+    if isinstance(client, FunctionType | partial):
+        return client
     distributed = sys.modules.get("distributed")  # Whoever has a client has imported it.
     if distributed is None or not isinstance(client, distributed.Client):
         raise SettingsError(

@@ -50,7 +50,7 @@ from dcpred.runs.ledger import open_ledger
 from dcpred.serving import ServedModel
 from dcpred.training.column_report import describe_map, map_in_words
 from dcpred.training.reports import Point
-from dcpred.tuning.search_result import (
+from dcpred.training.search_result import (
     checked_search,
     interval_words,
     is_share,

@@ -1,5 +1,6 @@
-"""The driver's half of training: survey, partition, route, balance, leaves, model.
+"""The driver's half of training: settings, chosen by validation or given; survey, partition, route, balance,
+leaves, model.
 
-May import: dcpred.execution, dcpred.cost, dcpred.plan, dcpred.version, dcpred.summary, and dcpred_tasks;
-within functions, for a table, dcpred.datasets.
+May import: dcpred.located, dcpred.datasets, dcpred.cost, dcpred.plan, dcpred.pages, dcpred.public,
+dcpred.execution, dcpred.version, dcpred.summary, and dcpred_tasks.
 """

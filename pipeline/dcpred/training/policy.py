@@ -16,6 +16,7 @@ import numpy as np
 from dcpred.cost import PredictedCost, predict_cost
 from dcpred_tasks.dtypes import INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, FloatArray
 from dcpred_tasks.engine.layout import AT_ONCE
+from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import outlined
@@ -153,6 +154,27 @@ class Budget:
 def rounded_up(cost: PredictedCost) -> str:
     """A budget that allows it, also in another process, which may measure another time."""
     return f"{np.ceil(cost.cost_ratio * 10 + 1e-6) / 10:.1f}x"
+
+
+def parse_budget(budget: object) -> Budget:
+    """8x is eight linear predictions a row, 0.2us and 200ns are times. Raises SettingsError."""
+    text = str(budget)
+    for unit in ("us", "ns", "x"):
+        number = text.strip().lower().removesuffix(unit)
+        if number != text.strip().lower():
+            try:
+                value = float(number)
+            except ValueError:
+                break
+            if 0 < value < float("inf"):
+                return (
+                    Budget(ratio=value) if unit == "x" else Budget(ns=value * (1e3 if unit == "us" else 1.0))
+                )
+            break
+    raise SettingsError(
+        f"Cannot use the budget {text!r}: it is not a cost. Write 8x (linear predictions a row), 0.2us or"
+        " 200ns."
+    )
 
 
 def cost_of(

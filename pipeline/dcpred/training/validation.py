@@ -2,25 +2,22 @@
 rows, like `dcpred train`, and predicts them. Folds are weights of rows: those of a fold are 0.
 """
 
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred.execution.pools import started_once
+from dcpred.datasets.split_rules import folds_of_data
+from dcpred.execution.pools import chosen_pool, started_once
 from dcpred.execution.progress import show
-from dcpred.execution.workers import Pool
 from dcpred.plan import plan_routing
+from dcpred.public import typed
 from dcpred.training.reports import FoldReport, ValidationReport
-from dcpred.training.train import train
-from dcpred.tuning.metrics import Metric, check_held_classes
-from dcpred.tuning.policy import SearchPolicy
-from dcpred.tuning.trials import metric_asked
-from dcpred.tuning.tune import standard_error, tune
+from dcpred.training.train import chosen_settings, training_data
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
 from dcpred_tasks.errors import DataError
@@ -30,50 +27,125 @@ from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.training.folds import Folds
-from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.settings import BESIDE_A_SEARCH
 
+if TYPE_CHECKING:
+    from dcpred.training.fit import TrainingRequest
+    from dcpred.training.metrics import Metric
+    from dcpred.training.policy import SearchPolicy
+
+FOLDS = 5
 OUTER_SEED = 2**20  # added to the seed of folds, which the search draws by the same rule
 InnerFolds = Callable[[NDArray[np.bool_]], Folds | None]
 
 
+@typed
 def validate(
-    x: str,
-    y: str,
+    data: Any,
+    *,
+    settings: Any = None,
+    task: str | None = None,
+    metric: str | None = None,
+    by_time: str | None = None,
+    by_group: str | None = None,
+    folds: int | None = None,
+    x: str = "X",
+    y: Any = "y",
+    id: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    sample_weight: Any = None,
+    scratch: Path | None = None,
+    workers: int | None = None,
+    client: Any = None,
+    verbose: bool = False,
+) -> ValidationReport:
+    """Cross-validate `train` with the same arguments. No model is kept.
+
+    Parameters
+    ----------
+    data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
+        Path or address of a data set or a table, or rows, as for `train`. Rows that are not stored as Zarr
+        are written to a temporary directory, which workers need to see.
+    settings : dict or Settings, optional
+        Settings by name, as for `train`.
+    metric : str, optional
+        Score to measure, and to optimise by a search, as for `train`.
+    folds : int, optional
+        Number of folds, from 2 to 20. By default 5.
+    scratch : Path, optional
+        Directory for temporary files that driver and workers share. By default that of the system.
+
+    Returns
+    -------
+    ValidationReport
+        The quality of each fold, and the mean with its standard error.
+
+    Raises
+    ------
+    RefusedError
+        For wrong arguments or data.
+    """
+    from dcpred.training.fit import TrainingRequest
+    from dcpred.training.policy import STANDARD
+
+    values, start = chosen_settings(settings, task, metric)
+    pool = chosen_pool(workers, client)
+    more: dict[str, Any] = {"id": id, "drop": drop, "scratch": scratch}
+    with training_data(data, x, y, sample_weight, client, None, **more) as at:
+        by = at.x, by_time, by_group
+        outer = folds_of_data(*by, FOLDS if folds is None else folds, start.seed + OUTER_SEED, y=at.y)
+        assert outer is not None
+        return _validated(
+            TrainingRequest(at.x, at.y, Path(), start, pool, at.weight),
+            outer,
+            lambda trains: folds_of_data(*by, None, start.seed, trains, at.y),
+            replace(STANDARD, metric=metric) if values.keys() <= BESIDE_A_SEARCH else None,
+            metric,
+            scratch,
+        )
+
+
+def _validated(
+    request: "TrainingRequest",
     folds: Folds,
     inner: InnerFolds,
-    settings: Settings,
-    policy: SearchPolicy | None,
+    policy: "SearchPolicy | None",
     metric: Any,
-    pool: Pool,
-    *,
-    weight: str | None,
     scratch: Path | None,
 ) -> ValidationReport:
     """Train without each fold in turn, and evaluate on its rows.
 
+    request  the training on all rows, of no model
     folds    held-out folds
     inner    how a training holds out some of its own rows, from a mask (n_rows,) of these
-    policy   of a search for settings; None: `settings` are used
+    policy   of a search for settings; None: those of the request are used
     metric   a scorer of scikit-learn or its name; None: as a search compares candidates
     scratch  a directory that driver and workers share, for models and temporary files
-
-    Raises what `train` and `tune` raise.
     """
+    from dcpred.training.choice import search_and_fit
+    from dcpred.training.fit import fit_model
+    from dcpred.training.metrics import check_held_classes
+    from dcpred.training.trials import metric_asked
+
+    x, y, weight, task = request.x, request.y, request.weight, request.settings.task
     n_rows = int(open_array(x).shape[0])
     number, weights = np.arange(n_rows, dtype=np.int64), np.ones(n_rows)
     if weight is not None:
         weights = np.asarray(open_array(weight)[:], ACC_DTYPE)
     rows = _Rows(x, _targets(y, n_rows), weights)
     fold_of, parts = folds.of(number), folds.parts(number)
-    judge = metric_asked(metric, settings.task, rows.class_weights(settings.task), policy)
-    if settings.task == "classification":
+    judge = metric_asked(metric, task, rows.class_weights(task), policy)
+    if task == "classification":
         codes = np.unique(rows.target, return_inverse=True)[1]
         for fold in range(folds.count):
             out = (fold_of == fold) & (weights > 0)
             fold_words = f"{fold + 1} of {folds.count}"
             check_held_classes(judge, codes, out, weights, int(codes.max()) + 1, fold_words)
-    found = []
-    with started_once(pool) as same, tempfile.TemporaryDirectory(prefix="dcpred-", dir=scratch) as place:
+    reports = []
+    with (
+        started_once(request.pool) as pool,
+        TemporaryDirectory(prefix="dcpred-", dir=scratch) as place,
+    ):
         for fold in range(folds.count):
             trains = ~folds.out_of(fold)[parts] & (weights > 0)
             held = np.flatnonzero((fold_of == fold) & (weights > 0))
@@ -81,28 +153,28 @@ def validate(
                 raise DataError(f"Cannot validate: fold {fold + 1} of {x} has no rows. Use fewer folds.")
             show(f"fold {fold + 1} of {folds.count}: {int(trains.sum()):,} rows train")
             folder = Path(place) / f"fold-{fold}"
-            given: dict[str, Any] = {"weight": rows.without(trains, folder)}
-            given["folds"] = inner(trains)
+            weight, here = rows.without(trains, folder), folder / "model"
+            part = replace(request, model=here, pool=pool, weight=weight, folds=inner(trains))
             predicted: dict[str, Any] = {}
             if policy is None:
-                train(x, y, folder / "model", settings, same, **given)
+                fit_model(part)
             else:
-                predicted = tune(x, y, folder / "model", same, start=settings, policy=policy, **given).chosen
-            one = _judged(read_model(folder / "model"), rows, held, judge, folds)
-            one = replace(one, n_train=int(trains.sum()))
+                predicted = search_and_fit(part, policy).chosen
+            report = _judged(read_model(here), rows, held, judge, folds)
+            report = replace(report, n_train=int(trains.sum()))
             if predicted.get("metric") == judge.name:
                 error = predicted["standard_error"]
-                one = replace(one, predicted=predicted[judge.name], predicted_error=error)
-            found.append(one)
-    return _report(judge.name, found, folds.words)
+                report = replace(report, predicted=predicted[judge.name], predicted_error=error)
+            reports.append(report)
+    return _report(judge.name, reports, folds.words)
 
 
-def _report(metric: str, found: list[FoldReport], words: str) -> ValidationReport:
-    each = np.array([one.quality for one in found])
-    error = float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else found[0].standard_error
-    summary = [one.predicted for one in found if one.predicted is not None]
-    predicted = float(np.mean(summary)) if len(summary) == len(found) else None
-    return ValidationReport(metric, float(each.mean()), error, predicted, words, found)
+def _report(metric: str, folds: list[FoldReport], words: str) -> ValidationReport:
+    each = np.array([fold.quality for fold in folds])
+    error = float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else folds[0].standard_error
+    predictions = [fold.predicted for fold in folds if fold.predicted is not None]
+    predicted = float(np.mean(predictions)) if len(predictions) == len(folds) else None
+    return ValidationReport(metric, float(each.mean()), error, predicted, words, folds)
 
 
 @dataclass(frozen=True)
@@ -141,8 +213,10 @@ def _targets(y: str, n_rows: int) -> NDArray[Any]:
     return raw if names is None else np.array(names, str)[class_codes(raw, len(names), y)]
 
 
-def _judged(model: Model, rows: _Rows, held: IntArray, metric: Metric, folds: Folds) -> FoldReport:
+def _judged(model: Model, rows: _Rows, held: IntArray, metric: "Metric", folds: Folds) -> FoldReport:
     """A model evaluated on held-out rows (ascending), read block by block."""
+    from dcpred.training.metrics import standard_error
+
     X = open_array(rows.x)
     plan = plan_routing(len(rows.target), X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X))
     decisions = []

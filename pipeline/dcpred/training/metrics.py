@@ -308,3 +308,24 @@ def compare(incumbent: FloatArray, candidate: FloatArray, weight: FloatArray, *,
         spread = float(np.sqrt(share**2 @ (difference - gain) ** 2))
         z = gain / spread if spread else 0.0
     return Comparison(gain, spread, float(norm.sf(z)))
+
+
+def standard_error(
+    losses: FloatArray, weight: FloatArray, metric: Metric, clusters: IntArray, apart: float = 0.0
+) -> float:
+    """The standard error of a metric.
+
+    clusters   (n,), the same number for rows that vary together
+    apart      addition to that of the mean loss, in squares
+    """
+    share = weight / weight.sum()
+    mean = float(share @ losses)
+    sums, n_clusters = np.bincount(clusters, share * (losses - mean)), len(np.unique(clusters))
+    error = float(np.sqrt(sums @ sums * n_clusters / max(n_clusters - 1, 1)))
+    if metric.counted:
+        # As if two more rows were right and two more wrong (Agresti and Coull, 1998).
+        n = len(losses)
+        wrong = (n * mean + 2.0) / (n + 4.0)
+        error = max(error, float(np.sqrt(wrong * (1 - wrong) / (n + 4.0))))
+    error = float(np.hypot(error, apart))
+    return error / max(2.0 * metric.score(mean), 1e-300) if metric is SQUARED else error

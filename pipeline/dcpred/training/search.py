@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from dcpred.training.metrics import Comparison, compare
+from dcpred.training.policy import DEFAULT, MUTATIONS, PORTFOLIO, Mutation
 from dcpred.training.reports import Decision
-from dcpred.tuning.metrics import Comparison, compare
-from dcpred.tuning.policy import DEFAULT, MUTATIONS, PORTFOLIO, Mutation
-from dcpred.tuning.search_result import words_of
-from dcpred.tuning.trials import Candidate, TrialResult, Trials
+from dcpred.training.search_result import words_of
+from dcpred.training.trials import Candidate, TrialResult, Trials
 
 
 @dataclass

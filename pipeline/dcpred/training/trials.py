@@ -11,9 +11,18 @@ import numpy as np
 from dcpred.cost import PredictedCost
 from dcpred.execution.progress import Step
 from dcpred.execution.workers import Workers, run_all
+from dcpred.training.metrics import ERROR, LOG_LOSS, SQUARED, Metric, check_held_classes, compare, metric_of
+from dcpred.training.policy import (
+    CLASSES,
+    COMMON,
+    NUMBERS,
+    STANDARD,
+    Budget,
+    SearchPolicy,
+    cost_of,
+    rounded_up,
+)
 from dcpred.training.steps import Training
-from dcpred.tuning.metrics import ERROR, LOG_LOSS, SQUARED, Metric, check_held_classes, compare, metric_of
-from dcpred.tuning.policy import CLASSES, COMMON, NUMBERS, STANDARD, Budget, SearchPolicy, cost_of, rounded_up
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.scaling import LEARNED
 from dcpred_tasks.model.target_transform import PLAIN

@@ -4,7 +4,7 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from math import inf
@@ -19,26 +19,27 @@ from dcpred.cost import measured_linear_ns, predict_cost
 from dcpred.execution.lease import LEASE_FILES, acquire_lock, check_unlocked
 from dcpred.execution.pools import started_once
 from dcpred.execution.progress import counted, show, show_detail, show_job, show_step, show_where
-from dcpred.execution.workers import InlineWorkers, Pool
+from dcpred.execution.workers import InlineWorkers
 from dcpred.plan import plan_routing
-from dcpred.training.reports import SHAPE, TrainReport, TuneReport
-from dcpred.training.scratch import distrusted, make_scratch, own_mark, search_folder
-from dcpred.training.steps import Known, Training
-from dcpred.training.train import (
+from dcpred.training.fit import (
+    TrainingRequest,
     check_driver,
     check_name,
     check_training_data,
     fingerprints,
+    fit_model,
     named_features,
     numbered_for,
-    train,
     training_hashes,
 )
-from dcpred.tuning.metrics import SQUARED, Metric, compare
-from dcpred.tuning.policy import DEFAULT, STANDARD, THOROUGH, Budget, SearchPolicy
-from dcpred.tuning.search import Found, Search
-from dcpred.tuning.search_result import found_before, quality_name, shown
-from dcpred.tuning.trials import Candidate, TrialResult, Trials
+from dcpred.training.metrics import compare, standard_error
+from dcpred.training.policy import DEFAULT, STANDARD, THOROUGH, Budget, SearchPolicy
+from dcpred.training.reports import SHAPE, TrainReport, TuneReport
+from dcpred.training.scratch import distrusted, make_scratch, own_mark, search_folder
+from dcpred.training.search import Found, Search
+from dcpred.training.search_result import found_before, quality_name, shown
+from dcpred.training.steps import Known, Training
+from dcpred.training.trials import Candidate, TrialResult, Trials
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.engine.compiler import forget_failures
@@ -46,7 +47,7 @@ from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, RefusedE
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scratch import MemoryJob, TrainJob, with_folds
 from dcpred_tasks.storage.addressed_arrays import open_array
-from dcpred_tasks.storage.addresses import absolute, path_on_disk
+from dcpred_tasks.storage.addresses import path_on_disk
 from dcpred_tasks.storage.atomic_files import (
     PARTIAL,
     check_new_name,
@@ -62,12 +63,14 @@ from dcpred_tasks.training.categories import NOT_CODED, CodedFeatures, features_
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.in_memory import BOOSTING, KERNEL
 from dcpred_tasks.training.losses import DISTANCE
-from dcpred_tasks.training.settings import BESIDE_A_SEARCH, Settings, make_settings, settings_dict
-
-START = Settings(scaling="learned")
-
+from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 
 MORE = 5  # A larger budget, as a multiple of the given one
+MEMORY_CHUNK_BYTES = 16 * 2**20  # rows in memory are read as if they lay in chunks of this size
+NOT_JUDGED = (
+    "too few rows to hold any out: nothing was evaluated; settings are those that a search begins with"
+)
+MARK = "tune.json"
 
 
 def described(found: Found, trials: Trials) -> dict[str, Any]:
@@ -162,27 +165,6 @@ def quality_of(
     return {"metric": metric.name, metric.name: found, "standard_error": error}
 
 
-def standard_error(
-    losses: FloatArray, weight: FloatArray, metric: Metric, clusters: IntArray, apart: float = 0.0
-) -> float:
-    """The standard error of a metric.
-
-    clusters   (n,), the same number for rows that vary together
-    apart      addition to that of the mean loss, in squares
-    """
-    share = weight / weight.sum()
-    mean = float(share @ losses)
-    sums, n_clusters = np.bincount(clusters, share * (losses - mean)), len(np.unique(clusters))
-    error = float(np.sqrt(sums @ sums * n_clusters / max(n_clusters - 1, 1)))
-    if metric.counted:
-        # As if two more rows were right and two more wrong (Agresti and Coull, 1998).
-        n = len(losses)
-        wrong = (n * mean + 2.0) / (n + 4.0)
-        error = max(error, float(np.sqrt(wrong * (1 - wrong) / (n + 4.0))))
-    error = float(np.hypot(error, apart))
-    return error / max(2.0 * metric.score(mean), 1e-300) if metric is SQUARED else error
-
-
 def _reference(name: str, losses: FloatArray, chosen: TrialResult, final: Trials) -> dict[str, Any]:
     comparison = compare(chosen.losses, losses, chosen.weight, counted=final.metric.counted)
     seen = ~np.isnan(losses)
@@ -231,33 +213,6 @@ def decision_in_words(line: dict[str, Any]) -> str:
     )
 
 
-MEMORY_CHUNK_BYTES = 16 * 2**20  # rows in memory are read as if they lay in chunks of this size
-NOT_JUDGED = (
-    "too few rows to hold any out: nothing was evaluated; settings are those that a search begins with"
-)
-
-
-def parse_budget(budget: object) -> Budget:
-    """8x is eight linear predictions a row, 0.2us and 200ns are times. Raises SettingsError."""
-    text = str(budget)
-    for unit in ("us", "ns", "x"):
-        number = text.strip().lower().removesuffix(unit)
-        if number != text.strip().lower():
-            try:
-                value = float(number)
-            except ValueError:
-                break
-            if 0 < value < float("inf"):
-                return (
-                    Budget(ratio=value) if unit == "x" else Budget(ns=value * (1e3 if unit == "us" else 1.0))
-                )
-            break
-    raise SettingsError(
-        f"Cannot use the budget {text!r}: it is not a cost. Write 8x (linear predictions a row), 0.2us or"
-        " 200ns."
-    )
-
-
 def on_this_machine(budget: Budget, n_features: int) -> Budget:
     """A budget in nanoseconds with the time of a linear prediction here: costs are ratios."""
     linear = measured_linear_ns(n_features)
@@ -268,44 +223,26 @@ def on_this_machine(budget: Budget, n_features: int) -> Budget:
     return replace(budget, linear_ns=linear)
 
 
-def tune(
-    x: str,
-    y: str,
-    model: Path,
-    pool: Pool,
-    *,
-    start: Settings | None = None,
-    weight: str | None = None,
-    budget: Budget | None = None,
-    policy: SearchPolicy = THOROUGH,
-    folds: Folds | None = None,
-    source: str = "",
+def search_and_fit(
+    request: TrainingRequest, policy: SearchPolicy = THOROUGH, budget: Budget | None = None
 ) -> TuneReport:
     """Choose settings for a data set, and train with them.
 
-    start   the task, and settings that are not searched for (BESIDE_A_SEARCH, min_leaf_rows)
-    budget  the maximum cost of a row; None: 20 linear predictions or 100 ns, whichever is more, or twice the
-            cost of the cheapest model if that is more
-    policy  the size of the search
-    folds   how rows are held out; None: by their numbers
-    source  as for `train`
+    request  with the task, and settings that are not searched for (BESIDE_A_SEARCH, min_leaf_rows)
+    policy   the size of the search
+    budget   the maximum cost of a row; None: 20 linear predictions or 100 ns, whichever is more, or twice the
+             cost of the cheapest model if that is more
 
-    Raises what `dcpred.training.train.train` raises, and SettingsError if no model is within the
-    budget.
+    Raises what `fit_model` raises, and SettingsError if no model is within the budget.
     """
-    x, y = absolute(x), absolute(y)
-    weight = absolute(weight) if weight else None
-    check_name(model)
-    start = _start(start)
-    with show_job("choosing settings and training"), started_once(pool) as same:
-        found, known = _choice(x, y, weight, model, same, start, budget, policy, folds)
+    check_name(request.model)
+    with show_job("choosing settings and training"), started_once(request.pool) as pool:
+        request = replace(request, settings=_start(request.settings), pool=pool)
+        choice, known = _choice(request, policy, budget)
         begin = time.perf_counter()
-        settings = make_settings(found["settings"])
-        report: TrainReport = train(
-            x, y, model, settings, same, weight=weight, known=known, folds=folds, source=source
-        )
-    found["seconds"]["train"] = time.perf_counter() - begin
-    return TuneReport(**found, made=_made(model), trained=report.stored())
+        report = fit_model(replace(request, settings=make_settings(choice["settings"])), known)
+    choice["seconds"]["train"] = time.perf_counter() - begin
+    return TuneReport(**choice, made=_made(request.model), trained=report.stored())
 
 
 def finished_search(model: str | Path, report: TrainReport) -> TuneReport | None:
@@ -387,34 +324,18 @@ def _print_choice(found: dict[str, Any]) -> None:
         show(NOT_JUDGED)
 
 
-def check_beside_a_search(names: Iterable[str]) -> None:
-    """Raise SettingsError for a setting that a search chooses."""
-    for name in sorted(set(names) - BESIDE_A_SEARCH):
-        raise SettingsError(
-            f"Cannot set {name}: the search chooses it. Omit it, or train with it by `dcpred"
-            f" train --set {name}=…`."
-        )
-
-
-def _start(start: Settings | None) -> Settings:
-    return replace(start or Settings(), kernel="rbf", triangle=0, refine=True)
+def _start(start: Settings) -> Settings:
+    return replace(start, kernel="rbf", triangle=0, refine=True)
 
 
 def _choice(
-    x: str,
-    y: str,
-    weight: str | None,
-    model: Path,
-    pool: Pool,
-    start: Settings,
-    budget: Budget | None,
-    policy: SearchPolicy,
-    folds: Folds | None,
+    request: TrainingRequest, policy: SearchPolicy, budget: Budget | None
 ) -> tuple[dict[str, Any], Known | None]:
     """The fields of a report, and facts on all rows if they were computed now."""
+    (x, y, weight), model, folds = request.arrays, request.model, request.folds
     forget_failures()
-    plan, names = check_training_data(x, y, weight, start)
-    start, coded = numbered_for(start, x)
+    plan, names = check_training_data(x, y, weight, request.settings)
+    start, coded = numbered_for(request.settings, x)
     refinement.check()  # Every candidate refines.
     asked = {"budget": None if budget is None else str(budget), "policy": policy.name}
     asked |= {"metric": str(policy.metric)} if policy.metric else {}
@@ -436,7 +357,7 @@ def _choice(
         budget = on_this_machine(budget, open_array(x).shape[1])
     job = TrainJob(x, y, weight, str(scratch.absolute()), start, plan.n_rows, plan.block_rows, coded)
     check_driver(plan, x, start)
-    with pool() as workers, resource_errors(scratch):
+    with request.pool() as workers, resource_errors(scratch):
         show_where("searching", workers, scratch)
         workers.check_memory(
             plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
@@ -500,9 +421,6 @@ def _found(trials: Trials, seconds: dict[str, float]) -> dict[str, Any]:
             f" takes {trials.least()}. Allow at least that."
         )
     return described(found, trials) | {"seconds": seconds}
-
-
-MARK = "tune.json"
 
 
 def _check_own(scratch: Path) -> None:
