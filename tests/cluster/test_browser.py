@@ -30,7 +30,10 @@ from support.pools import inline
 
 pytest.importorskip("matplotlib", reason="matplotlib draws the pictures of pages")
 pytest.importorskip("jinja2", reason="jinja2 makes the pages")
-pytestmark = pytest.mark.skipif(chromium() is None, reason="Chromium is not there: apt-get install chromium")
+pytestmark = [
+    pytest.mark.tools,
+    pytest.mark.skipif(chromium() is None, reason="Chromium is not there: apt-get install chromium"),
+]
 
 WIDTHS = (390, 1280)
 LONG = "a_name_without_any_blank_that_is_longer_than_a_telephone_is_wide_" * 2

@@ -23,6 +23,7 @@ from support.once import made_once
 for name in ("sphinx", "pydata_sphinx_theme", "myst_parser", "numpydoc", "sphinx_design", "sphinx_gallery"):
     pytest.importorskip(name, reason='the site needs the extra "docs"')
 
+pytestmark = pytest.mark.tools
 ROOT = Path(__file__).parents[2]
 OBJECT = re.compile(r"^(?P<name>\S+) py:(?P<kind>\w+) 1 ", re.MULTILINE)
 SHOWN = (  # of each kind of page one

@@ -31,7 +31,10 @@ HEARS = """
     threading.Thread(target=tell, daemon=True).start()
     main()"""
 
-pytestmark = pytest.mark.skipif(bool(slurm.ABSENT), reason=f"Slurm is not installed: no {slurm.ABSENT}")
+pytestmark = [
+    pytest.mark.tools,
+    pytest.mark.skipif(bool(slurm.ABSENT), reason=f"Slurm is not installed: no {slurm.ABSENT}"),
+]
 slow = pytest.mark.skipif("DCPRED_TRIALS" not in os.environ, reason="one of many; set DCPRED_TRIALS=1")
 
 

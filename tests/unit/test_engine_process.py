@@ -160,6 +160,7 @@ def test_no_index_leaves_its_array(tmp_path: Path) -> None:
     assert said(done) == "checked"
 
 
+@pytest.mark.tools
 def test_no_index_leaves_its_array_in_a_part_of_the_cases(tmp_path: Path) -> None:
     """With whatever compiler there is, each time."""
     script = HERE + OTHER_CODE + "EVERY = 23" + CHECK + OUT_OF_BOUNDS

@@ -97,6 +97,7 @@ def test_no_index_leaves_its_array(tmp_path: Path) -> None:
     assert said(processes.run(command, env=with_cache(tmp_path, **env))) == ""
 
 
+@pytest.mark.tools
 def test_no_index_leaves_its_array_in_half_of_the_shapes(tmp_path: Path) -> None:
     """With whatever compiler there is, each time."""
     arguments, env = sanitized("refinement", tmp_path, QUICK)
