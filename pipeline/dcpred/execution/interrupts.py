@@ -27,16 +27,16 @@ _first_at: float | None = None  # time.monotonic of the first signal
 def signals_handled() -> Iterator[None]:
     """Handle the signals of this process within a `with` statement of the main thread."""
     before = {number: signal.signal(number, _handle) for number in SIGNALS}
-    _forget()
+    forget_signal()
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        _forget()
+        forget_signal()
 
 
-def _forget() -> None:
+def forget_signal() -> None:
     global _first_at
     _asked.clear()
     _first_at = None

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -74,19 +75,23 @@ MARK = "tune.json"
 
 
 def described(found: Found, trials: Trials) -> dict[str, Any]:
-    """The fields of a report. The choice, the default settings and the references are evaluated on the same
-    rows: with many rows, on some that no choice used.
+    """The fields of a report. The choice, and the default settings and reference models if they are asked
+    for, are evaluated on the same rows: with many rows, on some that no choice used.
     """
     chosen, references, settings = found.chosen, [], found.chosen.settings
     points = [_row(one, one, trials) for one in _frontier(found.judged)]
-    if trials.n_judged:
+    if trials.n_judged and not found.complete:
+        final = copy(trials)
+        final.hold_out(
+            [fold for fold in trials.folds if not np.isnan(chosen.losses[trials.held[fold]]).any()]
+        )
+        [evaluated] = final.evaluate([chosen.candidate], final.folds)
+        line = _row(chosen, evaluated or chosen, final) | {"extrapolated": False}
+    elif trials.n_judged:
         final = trials.unseen()
-        [default] = final.evaluate([Candidate(DEFAULT, {})], final.folds)
         chosen = final.again(chosen)
-        losses = final.reference((BOOSTING, KERNEL))
-        if default is not None and found.chosen.candidate.name != DEFAULT:
-            losses = {DEFAULT + " settings": default.losses, **losses}
-        references = [_reference(name, other, chosen, final) for name, other in losses.items()]
+        if trials.policy.references:
+            references = _references(found.chosen, chosen, final)
         settings = replace(settings, landmarks=chosen.settings.landmarks)
         made = replace(chosen, settings=settings)
         foretold = final.foretold(chosen)
@@ -163,6 +168,15 @@ def quality_of(
     found = metric.score(float(weight / weight.sum() @ losses))
     error = standard_error(losses, weight, metric, clusters, apart)
     return {"metric": metric.name, metric.name: found, "standard_error": error}
+
+
+def _references(found: TrialResult, chosen: TrialResult, final: Trials) -> list[dict[str, Any]]:
+    """Default settings, where the search found others, and reference models beside the choice."""
+    losses = final.reference((BOOSTING, KERNEL))
+    [default] = final.evaluate([Candidate(DEFAULT, {})], final.folds)
+    if default is not None and found.candidate.name != DEFAULT:
+        losses = {DEFAULT + " settings": default.losses, **losses}
+    return [_reference(name, other, chosen, final) for name, other in losses.items()]
 
 
 def _reference(name: str, losses: FloatArray, chosen: TrialResult, final: Trials) -> dict[str, Any]:

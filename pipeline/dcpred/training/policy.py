@@ -7,6 +7,7 @@ one leaf of all rows); `width`, γ of the landmarks as a multiple of the one tha
 halved until the budget allows them.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -24,6 +25,24 @@ from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.tree_fitting import levels_for
+
+COST, ACCURACY = "cost", "accuracy"
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """A time limit, from now on."""
+
+    seconds: float
+    clock: Callable[[], float] = time.monotonic
+    begin: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "begin", self.clock())
+
+    def left(self) -> float:
+        """Seconds that are left; less than 0 afterwards."""
+        return self.begin + self.seconds - self.clock()
 
 
 @dataclass(frozen=True)
@@ -45,8 +64,14 @@ class SearchPolicy:
     """
     rare_share: float = 0.9
     """Fraction of the most frequent class from which on log-loss replaces the error rate."""
-    worth_cost: float = 0.9
-    """Fraction of the cost of the choice below which a candidate replaces it if it loses no more."""
+    prefer: str = COST
+    """COST: the cheapest candidate that is as good as the best; ACCURACY: the best one."""
+    as_good: float = 1.0
+    """Standard errors of the difference that such a candidate may lose, by either metric."""
+    most_lost: float = 0.03
+    """The most that it may lose, as a fraction of the loss: few rows have large errors."""
+    deadline: "Deadline | None" = None
+    """When a search ends whose time is limited."""
     # rows
     trial_rows: int = 16_000
     """Rows of a trial: all rows up to so many, else rows of cells."""
@@ -73,6 +98,8 @@ class SearchPolicy:
     # the portfolio
     survivors: int = 5
     """Maximum number of candidates to evaluate on all folds after the first look."""
+    cheap_survivors: int = 1
+    """How many more: the cheapest of those that are as good as the best."""
     # mutations
     rounds: int = 1
     """Maximum number of rounds of mutations: later rounds gain little."""
@@ -105,6 +132,8 @@ class SearchPolicy:
     most_leaf_bytes: int = 3 * 2**29
     """Maximum memory of the rows of a leaf and of arrays computed from them."""
     # references
+    references: bool = False
+    """Whether the choice is compared with reference models, which change no model."""
     reference_rows: int = 8_000
     """Maximum rows that train the plain SVM or ridge pipeline of scikit-learn: its time grows with their
     square."""
@@ -378,4 +407,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation("less ridge of machines", times={"ridge": 0.1}, task="regression"),
     Mutation("larger C", times={"C": 8.0}, task="classification"),
     Mutation("smaller C", times={"C": 0.125}, task="classification"),
+)
+# Changes of the choice that cost less.
+CHEAPER: tuple[Mutation, ...] = (
+    Mutation("half of the landmarks", times={"landmarks": 0.5}),
+    Mutation("no products", {"products": 0}),
 )

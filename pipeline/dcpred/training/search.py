@@ -2,25 +2,34 @@
 
     portfolio   every configuration on one fold of held-out rows; the best of them on all folds
     mutations   changes of the incumbent, one at a time, then the helpful ones together; in rounds
-    cost        of candidates that lose no more than the choice, the cheapest
+    cost        of candidates as good as the best, the cheapest, and what is cheaper still
 
 A candidate replaces the incumbent if one paired test on the held-out rows favours it (metrics.compare): of
-the metric, or of the one that breaks ties if losses differ by no more than a standard error. The first
-incumbent is the default configuration: the choice is never significantly worse. Every decision is in the
-trace.
+the metric, or of the one that breaks ties if losses differ by no more than a standard error. One that costs
+more must gain more than a standard error. The first incumbent is the default configuration. Every decision
+is in the trace, with its gain and cost.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from math import inf
 from typing import Any
 
 import numpy as np
 
+from dcpred.execution.interrupts import forget_signal
 from dcpred.training.metrics import Comparison, compare
-from dcpred.training.policy import DEFAULT, MUTATIONS, PORTFOLIO, Mutation
+from dcpred.training.policy import ACCURACY, CHEAPER, DEFAULT, MUTATIONS, PORTFOLIO, Mutation
 from dcpred.training.reports import Decision
 from dcpred.training.search_result import words_of
-from dcpred.training.trials import Candidate, TrialResult, Trials
+from dcpred.training.trials import FEWEST_LANDMARKS, Candidate, TrialResult, Trials
+from dcpred_tasks.errors import InterruptedRunError
+
+FINAL = 6.0  # The time of a training on as many rows, as a multiple of the longest trial
+
+
+class OutOfTimeError(Exception):
+    """The time of a search is over."""
 
 
 @dataclass
@@ -32,6 +41,8 @@ class Found:
     """All candidates that were evaluated on all rows of the trials."""
     trace: list[dict[str, Any]] = field(default_factory=list)
     """Every decision."""
+    complete: bool = True
+    """Whether neither time nor an interruption ended it."""
 
 
 @dataclass
@@ -45,12 +56,26 @@ class Search:
     """Mutations that were worse by more than a standard error: they are not evaluated again."""
     lowest: TrialResult | None = None
     """The incumbent with the lowest loss so far."""
+    looked: list[TrialResult] = field(default_factory=list)
+    """All candidates of the portfolio's first look."""
+    longest: float = 0.0
+    """Seconds of the longest trial."""
 
     def run(self) -> Found | None:
         """None if the budget allows no configuration. If no row is held out, it is the default one."""
         if not self.trials.n_judged:
             [only] = self._evaluate([Candidate(DEFAULT, {})], self.trials.folds)
             return None if only is None else Found(only, self.judged, self.trace)
+        try:
+            incumbent, complete = self._searched(), True
+        except (OutOfTimeError, InterruptedRunError, KeyboardInterrupt):
+            forget_signal()
+            incumbent, complete = self._best_of(self.judged or self.looked, "time"), False
+            if self.trials.policy.deadline is None or incumbent is None:
+                raise
+        return incumbent and Found(incumbent, self.judged, self.trace, complete)
+
+    def _searched(self) -> TrialResult | None:
         incumbent = self.portfolio()
         if incumbent is None:
             return None
@@ -58,7 +83,7 @@ class Search:
             before, incumbent = incumbent, self.mutate(incumbent, number + 1)
             if incumbent is before or self._is_noise(before, incumbent, f"mutations, round {number + 1}"):
                 break
-        return Found(self.cheapest(incumbent), self.judged, self.trace)
+        return self.cheapest(incumbent)
 
     def _is_noise(self, before: TrialResult, incumbent: TrialResult, step: str) -> bool:
         """Whether a round gained so little that another one would choose by chance."""
@@ -81,17 +106,33 @@ class Search:
         few = self.trials.n_rows < self.trials.policy.mutated_rows
         return [one for one in MUTATIONS if one.name not in self.worse and (one.of_data or not few)]
 
-    def cheapest(self, incumbent: TrialResult) -> TrialResult:
-        """The cheapest candidate that loses no more than the incumbent, by either metric."""
-        most = self.trials.policy.worth_cost * incumbent.cost.cost_ratio
-        for one in sorted(self.judged, key=lambda one: one.cost.cost_ratio):
-            if one.cost.cost_ratio > most:
-                break
-            comparison = self._compared(incumbent, one)
-            if comparison.gain >= 0 and self._tied(incumbent, one).gain >= 0:
-                self._note("cost", incumbent, one, comparison, "costs less than")
-                return one
-        return incumbent
+    def cheapest(self, best: TrialResult) -> TrialResult:
+        """The cheapest candidate that is as good as the best one, and its cheaper mutations."""
+        if self.trials.policy.prefer == ACCURACY:
+            return best
+        chosen, tried = self._as_good(best), set[str]()
+        while chosen.candidate.name not in tried:
+            tried.add(chosen.candidate.name)
+            able = [(one, _changes(one, chosen, self.trials)) for one in CHEAPER]
+            tries = [
+                chosen.candidate.mutated(_both(chosen, one), own) for one, own in able if own is not None
+            ]
+            self._expect(0, len(tries), 0)
+            self._evaluate(tries, self.trials.folds)
+            chosen = self._as_good(best)
+        if chosen is not best:
+            self._note("cost", best, chosen, self._compared(best, chosen), "costs less than")
+        return chosen
+
+    def _as_good(self, best: TrialResult) -> TrialResult:
+        """The cheapest candidate that loses no more than a part of a standard error, by either metric."""
+        return next((one for one in sorted(self.judged, key=_cost) if self._is_as_good(best, one)), best)
+
+    def _is_as_good(self, best: TrialResult, one: TrialResult) -> bool:
+        """Whether it loses no more than a standard error, nor than a fraction of the loss."""
+        policy, comparison = self.trials.policy, self._compared(best, one)
+        both = (comparison, policy.most_lost * best.loss), (self._tied(best, one), inf)
+        return all(-by.gain <= min(policy.as_good * by.standard_error, most) for by, most in both)
 
     def portfolio(self) -> TrialResult | None:
         """The best configuration of the portfolio, or the default one if none is significantly better."""
@@ -104,11 +145,15 @@ class Search:
         found = [
             one for one in self._evaluate([one.candidate for one in first], trials.folds) if one is not None
         ]
-        if not found:
+        return self._best_of(found, "portfolio")
+
+    def _best_of(self, evaluated: Sequence[TrialResult], step: str) -> TrialResult | None:
+        """The default configuration, or what replaces it."""
+        if not evaluated:
             return None
-        incumbent = next((one for one in found if one.candidate.name == DEFAULT), found[0])
-        challengers = sorted((one for one in found if one is not incumbent), key=lambda one: one.loss)
-        return self._challenged(incumbent, challengers, "portfolio")
+        incumbent = next((one for one in evaluated if one.candidate.name == DEFAULT), evaluated[0])
+        challengers = sorted((one for one in evaluated if one is not incumbent), key=lambda one: one.loss)
+        return self._challenged(incumbent, challengers, step)
 
     def _first(
         self, entrants: Sequence[Candidate], step: str, incumbent: TrialResult | None = None
@@ -120,7 +165,9 @@ class Search:
         if trials.first_folds == trials.folds:
             return found
         best = [one for one in found if incumbent is None or self._may_help(incumbent, one)]
-        kept = {one.candidate.name for one in best[:survivors]} | {DEFAULT}
+        as_good = [one for one in found if best and self._is_as_good(best[0], one)]
+        cheap = [one.candidate.name for one in sorted(as_good, key=_cost)[: trials.policy.cheap_survivors]]
+        kept = {*(one.candidate.name for one in best[:survivors]), *cheap, DEFAULT}
         beside = incumbent or (found[0] if found else None)
         for one in found:
             if one.candidate.name not in kept and beside is not None:
@@ -173,17 +220,40 @@ class Search:
             changes = _changes(mutation, incumbent, self.trials)
             if changes is None:
                 continue
-            name = f"{incumbent.candidate.name} + {mutation.name}"
+            name = _both(incumbent, mutation)
             [both] = self._evaluate([incumbent.candidate.mutated(name, changes)], trials.folds)
             if both is not None:
                 incumbent = self._challenged(incumbent, [both], step)
         return incumbent
 
     def _evaluate(self, candidates: Sequence[Candidate], folds: Sequence[int]) -> list[TrialResult | None]:
-        found = self.trials.evaluate(candidates, folds)
-        if folds == self.trials.folds:
-            self.judged += [one for one in found if one is not None]
-        return found
+        evaluated: list[TrialResult | None] = []
+        for some in self._batches(candidates, folds):
+            batch = self.trials.evaluate(some, folds)
+            evaluated += batch
+            seen = self.judged if folds == self.trials.folds else self.looked
+            seen += [one for one in batch if one is not None]
+        return evaluated
+
+    def _batches(
+        self, candidates: Sequence[Candidate], folds: Sequence[int]
+    ) -> Iterator[Sequence[Candidate]]:
+        """All candidates at once; with a deadline as many as workers, after the first one alone, as long as
+        the time suffices. Raises OutOfTimeError.
+        """
+        deadline, trials = self.trials.policy.deadline, self.trials
+        if deadline is None:
+            yield candidates
+            return
+        rest = list(candidates)
+        while rest:
+            n, begin = trials.workers.n_threads() if self.longest else 1, deadline.left()
+            rounds = len(folds) if self.longest else 0
+            if self.longest and begin < self.longest * (rounds + FINAL * trials.rows_for_each_tried):
+                raise OutOfTimeError
+            yield rest[:n]
+            rest = rest[n:]
+            self.longest = max(self.longest, (begin - deadline.left()) / len(folds))
 
     def _compared(self, incumbent: TrialResult, one: TrialResult) -> Comparison:
         counted = self.trials.metric.counted
@@ -195,17 +265,23 @@ class Search:
         other loses is within a standard error of the best incumbent. The verdict is empty for one that is not
         better.
         """
-        level, comparison = self.trials.policy.level / 2, self._compared(incumbent, one)
+        comparison = self._compared(incumbent, one)
         if self.lowest is None or incumbent.loss < self.lowest.loss:
             self.lowest = incumbent
-        if comparison.p <= level and comparison.gain > 0:
+        if self._gains(comparison, incumbent, one):
             return comparison, verdict
         best = self._compared(self.lowest, one)
         if abs(comparison.gain) > comparison.standard_error or -best.gain > best.standard_error:
             return comparison, ""
-        tie = self._tied(incumbent, one)
-        wins = tie.gain > 0 and tie.p <= level
+        wins = self._gains(self._tied(incumbent, one), incumbent, one)
         return comparison, f"wins by {words_of(self.trials.ties.name)} over" if wins else ""
+
+    def _gains(self, comparison: Comparison, incumbent: TrialResult, one: TrialResult) -> bool:
+        """Whether a gain is significant, and above its error if the candidate costs more."""
+        policy = self.trials.policy
+        dearer = policy.prefer != ACCURACY and _cost(one) > _cost(incumbent)
+        least = comparison.standard_error if dearer else 0.0
+        return comparison.gain > least and comparison.p <= policy.level / 2
 
     def _tied(self, incumbent: TrialResult, one: TrialResult) -> Comparison:
         return compare(incumbent.ties, one.ties, one.weight, counted=False)
@@ -231,6 +307,14 @@ class Search:
         self.trace.append(asdict(line))
 
 
+def _cost(one: TrialResult) -> float:
+    return one.cost.cost_ratio
+
+
+def _both(incumbent: TrialResult, mutation: Mutation) -> str:
+    return f"{incumbent.candidate.name} + {mutation.name}"
+
+
 def _distinct(trials: Trials, entrants: Sequence[Candidate]) -> list[Candidate]:
     """Configurations that differ in settings: few rows have only one leaf."""
     seen: dict[Any, Candidate] = {}
@@ -251,7 +335,8 @@ def _changes(mutation: Mutation, incumbent: TrialResult, trials: Trials) -> dict
     changes = dict(mutation.changes)
     for name, factor in mutation.times.items():
         changes[name] = type(values[name])(values[name] * factor)
-    if all(values[name] == value for name, value in changes.items()):
+    same = all(values[name] == value for name, value in changes.items())
+    if same or changes.get("landmarks", FEWEST_LANDMARKS) < FEWEST_LANDMARKS:
         return None
     given = incumbent.candidate.values
     before, after = (trials.realised(v) for v in (given, {**given, **changes}))

@@ -583,6 +583,11 @@ class Trials:
                 self.known[key] = metric.losses(decision, self.target[own], self.weight[own], self.n_classes)
         return self.known[key]
 
+    @property
+    def untried_times(self) -> float:
+        """Rows of a model, as a multiple of those of trials."""
+        return self.survey.n_used / max(self.n_rows, 1)
+
     def widen(self) -> None:
         """Allow a little more than the cost of the cheapest configuration."""
         self.budget = Budget(ratio=self.policy.least_times * self._least().cost_ratio)
