@@ -14,10 +14,10 @@ import numpy as np
 import zarr
 
 from dcpred.cost import measure_cost, predict_cost
+from dcpred.datasets.located import address_of_model, labelled_rows
 from dcpred.execution.pools import chosen_pool, this_process
 from dcpred.execution.progress import COMPILING, counted, show, show_dashboard, show_step
 from dcpred.execution.workers import Pool, Workers
-from dcpred.located import address_of_model, labelled_rows
 from dcpred.plan import MIB, BlockPlan, plan_scoring
 from dcpred.public import typed
 from dcpred.summary import Summary

@@ -2,7 +2,7 @@
 
     python tests/benchmarks/portfolio.py [--draws 60] [--size 12] [--rows 5000] [--sets vehicle,...] [--quick]
 
-Candidates are the configurations of dcpred/tuning/policy.py, and random combinations of what its
+Candidates are the configurations of dcpred/training/policy.py, and random combinations of what its
 mutations change (--draws). Each is judged on held-out rows of every data set of the development half
 (halves.py), as a search judges it, within the usual budget. The regret of a set of configurations
 on a data set is the error of its best one minus that of the best of all candidates, in points (of numbers 100

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, load_model
 from dcpred.cli.main import main
-from dcpred.estimators import out_of_core
+from dcpred.datasets import dask_rows
 from dcpred.evaluation import evaluate
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError
@@ -211,7 +211,7 @@ def test_repeated_names_are_refused(model: DCPredClassifier, data: Classes, kind
 
 def test_columns_of_one_name_keep_their_dtypes(data: Classes) -> None:
     y = pd.DataFrame({"a": data.X[:, 0], "b": data.y}).set_axis(["a", "a"], axis=1)
-    array = out_of_core.training_data(da.from_array(data.X), dd.from_pandas(y, npartitions=2), None)[1]
+    array = dask_rows.training_data(da.from_array(data.X), dd.from_pandas(y, npartitions=2), None)[1]
     np.testing.assert_array_equal(array.compute(scheduler="sync")[:, 0], data.X[:, 0])
 
 

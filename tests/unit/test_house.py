@@ -24,7 +24,7 @@ SOURCE_ROOTS = (ROOT / "tasks", ROOT / "pipeline")
 SOURCES = sorted(path for source_root in SOURCE_ROOTS for path in source_root.rglob("*.py"))
 NAMES = {path.name for path in [*SOURCES, *(ROOT / "tests").rglob("*.py")]}
 # The only ones that build or run graphs.
-DASK_MODULES = {"dask_workers", "local_processes", "task_window", "out_of_core"}
+DASK_MODULES = {"dask_workers", "local_processes", "task_window", "out_of_core", "dask_rows"}
 ROOMS = [path for path in SOURCES if path.name == "__init__.py" and path.parents[1] not in SOURCE_ROOTS]
 ROOT_ROOM = "the root of dcpred_tasks"  # its single modules, which every room of it may import
 MAX_MODULE_LINES = 800

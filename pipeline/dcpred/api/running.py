@@ -9,9 +9,9 @@ from typing import Any
 
 import zarr
 
+from dcpred.datasets.located import address_of_model, located
 from dcpred.execution.pools import chosen_pool, store_threads
 from dcpred.execution.workers import Pool
-from dcpred.located import address_of_model, located
 from dcpred.parameters import as_for
 from dcpred.public import checked, typed
 from dcpred.refreshing import refresh as refreshing

@@ -1,4 +1,4 @@
-"""Import of tables and matrices into Zarr.
+"""Data sets: imported into Zarr, split, and found where a call names them.
 
-May import: dcpred.public, dcpred.execution, dcpred.summary, and dcpred_tasks.
+May import: dcpred.public, dcpred.execution, dcpred.serving, dcpred.summary, and dcpred_tasks.
 """

@@ -25,6 +25,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dcpred.datasets import dask_rows
 from dcpred.datasets.split_rules import folds_of_estimator, with_equal_rows
 from dcpred.estimators import out_of_core, tables
 from dcpred.estimators import settings as rare
@@ -253,7 +254,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         found = schema_of_given(X)
         if found is not None:
             self.schema_ = found
-        lazy = out_of_core.needs_schema(X)
+        lazy = dask_rows.needs_schema(X)
         if not lazy and not tables.needs_schema(X):
             return X
         names = feature_names(X)
@@ -423,7 +424,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         if is_sparse(X):
             return np.concatenate([self._values(strip, early) for strip in dense_strips(X)])
         rows = self._rows(X)
-        if out_of_core.is_out_of_core(rows):
+        if dask_rows.is_out_of_core(rows):
             return out_of_core.decision(self.model_, rows, early)
         return decision_block(rows, self.model_, early)
 
@@ -440,8 +441,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             return self._encoded_rows(X, schema)
         if is_frame(X) and not is_numeric(X) and hasattr(self, "schema_"):
             return encode_frame(self.schema_, X)  # it refuses what is no number, and names the column
-        rows = out_of_core.rows_to_score(X, self._feature_names())
-        if out_of_core.is_out_of_core(rows):
+        rows = dask_rows.rows_to_score(X, self._feature_names())
+        if dask_rows.is_out_of_core(rows):
             return rows
         if self._takes_encoded:  # n_features_in_ counts columns of the frame.
             return as_matrix(rows)
@@ -453,7 +454,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         """Raw rows of a frame as the one that was trained on."""
         if is_a(X, DASK_FRAME):
             return out_of_core.encoded(X, schema)
-        out_of_core.check_kind(X, "X")
+        dask_rows.check_kind(X, "X")
         if not is_frame(X):
             raise DataError(
                 f"Cannot score X: it is of type {type(X).__name__}, and the model encodes the columns of a"
@@ -500,7 +501,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             found = np.concatenate([block(self._rows(s), self.model_, *more) for s in dense_strips(X)])
         else:
             rows = self._rows(X)
-            if out_of_core.is_out_of_core(rows):
+            if dask_rows.is_out_of_core(rows):
                 return out_of_core.each_row(self.model_, rows, block, shape, *more)
             found = block(rows, self.model_, *more)
         check_scored(found if found.ndim > 1 else found[:, None], self._why_unscored(X))
@@ -550,7 +551,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     def _scored(self, X: Any, early: bool = False) -> Any:
         """Decision values as `_values` gives them. Raises DataError for a row in memory without a score."""
         decision = self._values(X, early)
-        if not out_of_core.is_out_of_core(decision):
+        if not dask_rows.is_out_of_core(decision):
             check_scored(decision, self._why_unscored(X))
         return decision
 

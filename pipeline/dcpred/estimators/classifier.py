@@ -10,9 +10,8 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d, compute_class_weight
 from sklearn.utils.validation import _check_sample_weight, _num_samples, validate_data
 
-from dcpred.estimators import out_of_core
-from dcpred.estimators.base import DASK_FRAME, DCPredBase, if_calibrated
-from dcpred.estimators.class_names import (
+from dcpred.datasets import dask_rows
+from dcpred.datasets.class_names import (
     check_are_classes,
     check_class_weight,
     check_one_each,
@@ -21,6 +20,8 @@ from dcpred.estimators.class_names import (
     named,
     plain_column,
 )
+from dcpred.estimators import out_of_core
+from dcpred.estimators.base import DASK_FRAME, DCPredBase, if_calibrated
 from dcpred.estimators.settings import Settings, with_parameters, without_rare_settings
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import is_a, is_lazy
@@ -177,11 +178,11 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         labels, given = class_names(y), None
         if is_lazy(X) or isinstance(X, zarr.Array):
-            y, given = out_of_core.numbered_labels(y)
+            y, given = dask_rows.numbered_labels(y)
             labels = labels if given is None else tuple(str(one) for one in given)
         X = self._encoded(X)
-        X, y, sample_weight, names = out_of_core.training_data(X, y, sample_weight)
-        if out_of_core.is_out_of_core(X):
+        X, y, sample_weight, names = dask_rows.training_data(X, y, sample_weight)
+        if dask_rows.is_out_of_core(X):
             if isinstance(self.class_weight, dict):
                 raise DataError(
                     "Cannot use class_weight: it is a dict, and X is a Dask or Zarr array. Pass 'balanced',"
@@ -305,7 +306,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         if is_a(X, DASK_FRAME):
             return self._framed(X, probability_rows, self.classes_, self.model_, calibration)
         decision = self._scored(X)
-        if out_of_core.is_out_of_core(decision):
+        if dask_rows.is_out_of_core(decision):
             return out_of_core.probabilities(decision, calibration)
         return probability_block(decision, calibration)
 
@@ -380,6 +381,6 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         if is_a(X, DASK_FRAME):
             return self._framed(X, label_rows, None, self._fitted(), early, self.classes_, rule)
         decision = self._scored(X, early)
-        if out_of_core.is_out_of_core(decision):
+        if dask_rows.is_out_of_core(decision):
             return out_of_core.labels(decision, self.classes_, rule)
         return self.classes_[rule(decision)]

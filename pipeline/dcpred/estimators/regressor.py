@@ -9,9 +9,10 @@ from sklearn.metrics import r2_score
 from sklearn.utils import column_or_1d
 from sklearn.utils.validation import _check_sample_weight, _num_samples, validate_data
 
+from dcpred.datasets import dask_rows
+from dcpred.datasets.class_names import check_numbers, check_one_each, known_weight, plain_column
 from dcpred.estimators import out_of_core
 from dcpred.estimators.base import DASK_FRAME, DCPredBase, if_calibrated
-from dcpred.estimators.class_names import check_numbers, check_one_each, known_weight, plain_column
 from dcpred.estimators.settings import Settings, with_parameters, without_rare_settings
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.input_kinds import is_a
@@ -139,8 +140,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         check_numbers(y)
         X = self._encoded(X)
-        X, y, sample_weight, names = out_of_core.training_data(X, y, sample_weight)
-        if out_of_core.is_out_of_core(X):
+        X, y, sample_weight, names = dask_rows.training_data(X, y, sample_weight)
+        if dask_rows.is_out_of_core(X):
             settings = self._settings(X.shape[1], names or ())
             folds = self._folds(groups, y, X.shape[0], settings)
             self._fit_on_workers(X, y, sample_weight, settings, folds)

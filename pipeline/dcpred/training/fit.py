@@ -344,7 +344,7 @@ def finished_on_table(model: str | Path, source: str, import_of: Path | None) ->
     source     the digest of the call (`source_of`)
     import_of  the folder of its import
     """
-    if not source or open_place(model).read(MODEL_FILE) is None:
+    if open_place(model).read(MODEL_FILE) is None:
         return None
     trained = open_artifact(model)
     provenance = trained.provenance

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dcpred.cost import cost_parts
+from dcpred.datasets.located import Addresses, check_names, check_target, located
 from dcpred.datasets.split_rules import folds_of_data
 from dcpred.execution.pools import chosen_pool
 from dcpred.execution.progress import show
-from dcpred.located import Addresses, check_names, check_target, located
 from dcpred.public import typed
 from dcpred.training.reports import TrainReport, TuneReport
 from dcpred_tasks.artifacts.data_schema import schema_of_array
@@ -111,8 +111,9 @@ def run_training(
     more    arguments of `tune` alone
     """
     from dcpred.training.choice import finished_search, search_and_fit
-    from dcpred.training.fit import TrainingRequest, fit_model, trained_beside
+    from dcpred.training.fit import TrainingRequest, finished_on_table, fit_model, trained_beside
     from dcpred.training.policy import parse_budget
+    from dcpred.training.scratch import NamedColumns, import_folder, source_of
 
     model, scratch = given["model"], given["scratch"]
     budget = parse_budget(more["budget"]) if more.get("budget") is not None else None
@@ -121,7 +122,9 @@ def run_training(
     rows = {name: given[name] for name in ("data", "y", "sample_weight", "id", "drop", "scratch")}
     held_out = {name: given[name] for name in ("by_time", "by_group", "folds")}
     asked = {"settings": settings_dict(start), "searches": policy is not None, "metric": given["metric"]}
-    source, done = _finished_training(model, asked | more | held_out, **rows)
+    columns = NamedColumns(given["y"], tuple(given["id"]), tuple(given["drop"]), given["sample_weight"])
+    source = source_of(given["data"], columns, asked | more | held_out)
+    done = finished_on_table(model, source, import_folder(model, scratch)) if source else None
     if done is not None and policy is None:
         return replace(done, predicted_cost=cost_parts(read_model(model)))
     if done is not None and (again := finished_search(model, done)) is not None:
@@ -135,31 +138,6 @@ def run_training(
                 return replace(report, model=str(model), predicted_cost=cost_parts(read_model(here)))
             tuned = search_and_fit(request, policy, budget)
             return replace(tuned, trained=tuned.trained | {"model": str(model)})
-
-
-def _finished_training(
-    model: str | Path,
-    asked: Mapping[str, Any],
-    *,
-    data: Any,
-    y: Any,
-    sample_weight: Any,
-    id: Sequence[str],
-    drop: Sequence[str],
-    scratch: Path | None,
-) -> tuple[str, TrainReport | None]:
-    """A digest of a training on a table, "" for other data; and the report of the model that it made.
-
-    asked  the other arguments that decide the model
-    """
-    from dcpred.training import scratch as tables
-    from dcpred.training.fit import finished_on_table
-
-    columns = tables.NamedColumns(y, tuple(id), tuple(drop), sample_weight)
-    source = tables.source_of(data, columns, asked)
-    if not source:
-        return "", None
-    return source, finished_on_table(model, source, tables.import_folder(model, scratch))
 
 
 @contextmanager
@@ -180,13 +158,13 @@ def training_data(
 
     id, drop  columns of a table that are not features: stored next to X, or omitted
     """
-    from dcpred.training import scratch as tables
+    from dcpred.training.scratch import NamedColumns, import_folder, imported
 
     check_target(y)
     if isinstance(data, str | Path) and is_table(data):
         check_names(y=y, sample_weight=sample_weight)
-        columns = tables.NamedColumns(y, tuple(id), tuple(drop), sample_weight)
-        with tables.imported(data, columns, tables.import_folder(beside, scratch)) as rows:
+        columns = NamedColumns(y, tuple(id), tuple(drop), sample_weight)
+        with imported(data, columns, import_folder(beside, scratch)) as rows:
             weight = None if sample_weight is None else f"{rows}/{sample_weight}"
             yield Addresses(f"{rows}/X", f"{rows}/y", weight)
         return

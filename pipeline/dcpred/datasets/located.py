@@ -97,7 +97,7 @@ def located(
     if all(addresses.values()):
         yield Addresses(str(addresses["X"]), addresses.get("y") or "", addresses.get("sample_weight"))
         return
-    from dcpred.estimators.out_of_core import write_data
+    from dcpred.datasets.dask_rows import write_data
 
     names = None if model is None else open_artifact(model).feature_names
     with TemporaryDirectory(prefix="dcpred-") as folder:
