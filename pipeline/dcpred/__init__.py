@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from dcpred.version import __version__
 
 if TYPE_CHECKING:
-    from dcpred.api.running import refresh, repair, score
     from dcpred.datasets.importing import Imported, import_data
     from dcpred.datasets.splitting import Split, split
     from dcpred.datasets.writing import NotFinite, NotFiniteFeature
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from dcpred.extensions import CompareReport, CompareResult, compare
     from dcpred.model_export.export import ExportedModel, export_model
     from dcpred.pages import Report
-    from dcpred.refreshing.refresh import PublishReport, RefreshReport, publish
+    from dcpred.refreshing.refresh import PublishReport, RefreshReport, publish, refresh
     from dcpred.refreshing.root import RootStatus, RunLine, status
     from dcpred.reports.report import report
     from dcpred.results.export import Exported, export
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
     from dcpred.runs.shards import Shard
     from dcpred.runs.status import RunStatus
     from dcpred.scoring.deliver import DeliverReport, deliver
+    from dcpred.scoring.repair import repair
+    from dcpred.scoring.score import score
     from dcpred.scoring.score_shard import ShardReport
     from dcpred.serving import ServedModel, load_model, storage_options
     from dcpred.training.reports import FoldReport, TrainReport, TuneReport, ValidationReport
@@ -157,10 +158,10 @@ _HOMES = {
     "load_model": "serving",
     "open_scores": "results.stored_scores",
     "publish": "refreshing.refresh",
-    "refresh": "api.running",
-    "repair": "api.running",
+    "refresh": "refreshing.refresh",
+    "repair": "scoring.repair",
     "report": "reports.report",
-    "score": "api.running",
+    "score": "scoring.score",
     "split": "datasets.splitting",
     "status": "refreshing.root",
     "storage_options": "serving",

@@ -32,6 +32,7 @@ from dcpred.execution.workers import Pool, Workers, run_all
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.planning import plan_run
+from dcpred.scoring.request import Request
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.commit_records import ScoreRun, commit
@@ -158,7 +159,7 @@ def breakdown(model_path: Path, data: Path, output: Path, rows: int) -> dict[str
     whole tree with such leaves; everything.
     """
     shutil.rmtree(output, ignore_errors=True)
-    run, plan, _ = plan_run(model_path, f"{data}/X", output)
+    run, plan, _ = plan_run(Request(model_path, f"{data}/X", output))
     laps = Laps()
     with Ledger(run, plan.n_blocks).claimed():
         model = open_model(run.model, run.model_hash)
@@ -326,7 +327,7 @@ def main() -> None:
     model = args.model or args.work / "model"
     data = prepare(model, args.work, rows, limit, pool, **fewer)
     output = args.work / "scores"
-    run, plan, _ = plan_run(model, f"{data}/X", output)
+    run, plan, _ = plan_run(Request(model, f"{data}/X", output))
     tasks = [(run, block) for block in range(plan.n_blocks)]
     reports: list[ScoreReport] = []
     jobs: dict[str, list[Job]] = {name: [] for name in (BY_ZARR, READING, SCORING)}
@@ -338,7 +339,7 @@ def main() -> None:
             run_all(workers, body, tasks, lambda number, n: None)
 
         def write_scores() -> None:
-            reports.append(score(model, f"{data}/X", output, lambda: nullcontext(workers)))
+            reports.append(score(model, data, output, client=lambda: nullcontext(workers)))
 
         read(read_block)  # warms the file cache for all
         with MemoryWatch() as memory:

@@ -40,7 +40,7 @@ COMMITS = 40
 
 def timed(model: Any, data: str, output: Any, n_workers: int) -> float:
     """Seconds of the blocks, without the start of the workers."""
-    report = score(model, f"{data}/X", output, partial(connect, n_workers, **store_threads(data, output)))
+    report = score(model, data, output, client=partial(connect, n_workers, **store_threads(data, output)))
     return report.n_rows / report.rows_per_second
 
 

@@ -61,7 +61,6 @@ from dcpred.execution.pools import connect
 from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.runs.shards import Shard
 from dcpred.scoring.score import score
-from dcpred.scoring.score_shard import score_shard
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, ZARR
 from dcpred_tasks.errors import DcpredError, RunHeldError
@@ -217,10 +216,8 @@ def _spoil_reads(chance: random.Random) -> None:
 
 def _run_driver(arena: Arena, output: Place, fault: str = "", shard: Shard | None = None) -> Any:
     """A driver that scores the whole or a shard by itself."""
-    args, more = arena.args(output), arena.options(output)
-    work = partial(score, *args, alone, **more)
-    if shard is not None:
-        work = partial(score_shard, *args, shard, alone)
+    more = arena.options(output) if shard is None else {"shard": shard}
+    work = partial(score, *arena.args(output), **more)
     return start_driver(arena, work, str(output), fault)
 
 
@@ -372,7 +369,7 @@ def hit_worker(number: int) -> Attack:
         def drive() -> None:
             try:
                 pool = lambda: nullcontext(arena.workers)  # noqa: E731
-                score(*arena.args(output), pool, **arena.options(output))  # type: ignore[arg-type]
+                score(*arena.args(output), client=pool, **arena.options(output))
                 ended.append(None)
             except Exception as error:
                 ended.append(error)
@@ -586,7 +583,7 @@ def _seconds_by_workers(arena: Arena) -> float:
     for name in ("first", "second"):
         begin = time.monotonic()
         output, pool = f"{arena.data}-{name}", lambda: nullcontext(arena.workers)
-        score(*arena.args(output), pool, **arena.options(output))  # type: ignore[arg-type]
+        score(*arena.args(output), client=pool, **arena.options(output))
     return time.monotonic() - begin
 
 

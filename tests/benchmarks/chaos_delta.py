@@ -43,7 +43,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 # Or every process would load them, also for the sake of the module that begins it.
 CONTEXT.set_forkserver_preload(
     [
-        "dcpred.api.running",
+        "dcpred.scoring.score",
         "dcpred_tasks.engine.engine",
         "dcpred_tasks.tables.block_tables",
         "dcpred_tasks.tables.row_counts",

@@ -46,7 +46,6 @@ from dcpred.refreshing.refresh import refresh
 from dcpred.runs.latest import MANIFEST, latest_run
 from dcpred.scoring.score import score
 from dcpred.training.train import train
-from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import RunHeldError
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_group
@@ -79,7 +78,7 @@ def trained(folder: Path, seed: int) -> dict[str, Path]:
 
 def refresh_input(model: str, data: str, root: str) -> None:
     """One call, as the command makes it."""
-    refresh(model, find_rows(data, "X", model), root, chaos.alone, keep=3)
+    refresh(model, data, root, keep=3)
 
 
 class FileInput(ParquetInput):
@@ -183,7 +182,7 @@ class World:
     def truth(self) -> Pieces:
         """What a run from scratch gives, on the disk."""
         output, model = self.folder / "scratch", self.models[self.number]
-        score(model, find_rows(f"{self.folder}/{self.there}", "X", model), output, chaos.alone)
+        score(model, f"{self.folder}/{self.there}", output)
         found = pieces(f"{output}/scores.zarr")
         shutil.rmtree(output)
         return found

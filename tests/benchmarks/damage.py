@@ -17,8 +17,9 @@ import argparse
 import os
 import shutil
 from collections import Counter
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from chaos_stores import SERVERS
@@ -27,11 +28,11 @@ from injuries import INJURIES, TABLE_INJURIES, Injury
 
 from dcpred import plan
 from dcpred.execution.workers import InlineWorkers
-from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred.verification.verify import VerifyReport, verify
-from dcpred_tasks.artifacts.block_files import HARMLESS, PARQUET, ZARR
+from dcpred_tasks.artifacts.block_files import HARMLESS
+from dcpred_tasks.errors import IncompleteError
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.place_types import Place
@@ -107,17 +108,17 @@ def make_outputs(work: Path, n_rows: int, rng: np.random.Generator, store: Store
         if name == "given up":
             (folder / "data.zarr" / "X" / "c" / "7" / "0").unlink()
         wanted = ("label",) if name == "labels" else None
-        tolerance = FailurePolicy(quarantine=name == "given up")
-        score(
-            folder / "model",
-            f"{folder}/data.zarr/X",
-            output := store.address(name.replace(" ", "-")) if store else folder / "out",
-            inline,
-            outputs=wanted,
-            tolerance=tolerance,
-            artifacts=(ZARR, PARQUET) if name == "Parquet" else (ZARR,),
-            ids=("y",),
-        )
+        output = store.address(name.replace(" ", "-")) if store else folder / "out"
+        tables: dict[str, Any] = {"parquet": True, "id": ("y",)} if name == "Parquet" else {}
+        with suppress(IncompleteError) if name == "given up" else nullcontext():
+            score(
+                folder / "model",
+                folder / "data.zarr",
+                output,
+                outputs=wanted,
+                quarantine=name == "given up",
+                **tables,
+            )
         outputs.append(fetch(open_place(output), folder / "out") if store else folder / "out")
     return outputs
 

@@ -130,7 +130,7 @@ def made(folder: Path, needed: set[str]) -> Path:
     old.create_array("X", data=blobs.X, chunks=(50, N_FEATURES))
     job = (f"{data}/X", f"{data}/y")
     fit_model(TrainingRequest(*job, folder / "model", make_settings(SETTINGS), inline))
-    score(folder / "model", job[0], folder / "out", inline)
+    score(folder / "model", job[0], folder / "out")
     shutil.copytree(folder / "out", folder / "half")
     for name in ("manifest.json", "blocks/000001.json"):
         (folder / "half" / name).unlink()
@@ -153,14 +153,14 @@ def made(folder: Path, needed: set[str]) -> Path:
 
 def _make_roots(folder: Path) -> None:
     """Roots of one input, where a link and where a file tells the latest run, and of two."""
-    refresh(folder / "model", f"{folder}/data.zarr/X", folder / "root", inline)
+    refresh(folder / "model", f"{folder}/data.zarr/X", folder / "root")
     shutil.copytree(folder / "root", folder / "pointed", symlinks=True)
     run = (folder / "pointed/latest").readlink()
     (folder / "pointed/latest").unlink()
     write_json(folder / "pointed/LATEST.json", {"run": str(run)})
     for name in ("one", "two"):
         shutil.copytree(folder / "data.zarr", folder / "in" / f"{name}.zarr")
-    refresh(folder / "model", f"{folder}/in/*.zarr", folder / "several", inline)
+    refresh(folder / "model", f"{folder}/in/*.zarr", folder / "several")
 
 
 def _make_machines(folder: Path) -> None:

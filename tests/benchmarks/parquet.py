@@ -44,8 +44,8 @@ def read_encoded(path: Path, model: Path) -> None:
         read_rows(X, start, min(start + X.chunks[0], X.shape[0]), room)
 
 
-def score_next(model: Path, address: str, outs: Iterator[Path], pool: Pool) -> None:
-    score(model, address, next(outs), pool)
+def score_next(model: Path, path: Path, outs: Iterator[Path], pool: Pool) -> None:
+    score(model, path, next(outs), client=pool)
 
 
 def processor_seconds() -> float:
@@ -87,14 +87,13 @@ def main() -> None:
         for compression in ("zstd", "snappy"):
             path = Path(folder) / f"{compression}.parquet"
             pq.write_table(many, path, compression=compression, row_group_size=GROUP_ROWS)
-            address = find_rows(path, "X", model)
             steps: dict[str, Callable[[], object]] = {
                 "pyarrow alone": lambda path=path: read_alone(path),
                 "read and encode": lambda path=path: read_encoded(path, model),
             }
             for name, pool in (("score", this_process), ("score, two workers", two)):
                 outs = iter([Path(folder) / f"{compression}-{name}-{i}" for i in range(rounds + 1)])
-                steps[name] = partial(score_next, model, address, outs, pool)
+                steps[name] = partial(score_next, model, path, outs, pool)
                 steps[name]()
             found = measure(steps, rounds)
             alone = found["pyarrow alone"]

@@ -23,19 +23,18 @@ import numpy as np
 import zarr
 from common import Table
 
+from support.runs import score_in_blocks
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred import plan
 from dcpred.plan import Cut
 from dcpred.refreshing.refresh import RefreshReport, refresh
 from dcpred.runs.ledger import open_ledger
-from dcpred.scoring.planning import plan_run
-from dcpred.scoring.score import score
 from dcpred.training.fit import publish
 from dcpred.training.train import train
 from dcpred_tasks.storage import stored_chunks
 from dcpred_tasks.storage.place import open_place
 from support.data import make_blobs, make_group
-from support.pools import inline
 from support.stores import Proxy, moto_server, spoiled, used
 
 N_FEATURES, CHUNK_ROWS = 54, 16_384
@@ -72,8 +71,7 @@ def check(model: str, x: str, report: RefreshReport, scratch: Path) -> float:
     """Seconds of a run from scratch, on the disk. Raises SystemExit where it gives other bytes."""
     run = open_ledger(f"{report.root}/latest").run
     begin = time.process_time()
-    planned = plan_run(model, x, scratch, cut=Cut(run.chunk_rows, run.block_rows, run.stride))
-    score(model, x, scratch, inline, planned=planned)
+    score_in_blocks(model, x, scratch, Cut(run.chunk_rows, run.block_rows, run.stride))
     seconds = time.process_time() - begin
     for name in run.arrays:
         mine, right = (contents(f"{place}/scores.zarr/{name}") for place in (run.output, scratch))
@@ -125,7 +123,7 @@ def nights(work: Path, of: Path, n_rows: int, n_new: int, proxy: Proxy | None = 
         time.sleep(stored_chunks.SETTLED_SECONDS)
         before = {} if proxy else held(Path(root))
         asked = sum(proxy.counts().values()) if proxy else 0
-        report, seconds = timed(lambda: refresh(model, x, root, inline))
+        report, seconds = timed(lambda: refresh(model, x, root))
         if proxy is None:
             written = sum(size for file, size in held(Path(root)).items() if file not in before)
             told = f"{written / 2**20:.1f}"
@@ -148,12 +146,12 @@ def unchanged(work: Path, n_known: int, n_blocks: int, n_store_blocks: int) -> T
     model = trained(work, TINY_FEATURES, n_known)
     table = Table("unchanged blocks", "where", "s to say so", "s of one more block", "requests to say so")
     x, root = tiny(work / "tiny.zarr", n_blocks - 1), work / "tiny-root"
-    refresh(model, x, root, inline)
+    refresh(model, x, root)
     zarr.open_array(x, mode="r+").append(rows(TINY_ROWS, TINY_FEATURES, 3))
     time.sleep(stored_chunks.SETTLED_SECONDS)
-    report, more = timed(lambda: refresh(model, x, root, inline))
+    report, more = timed(lambda: refresh(model, x, root))
     assert (report.taken_blocks, report.scored_blocks) == (n_blocks - 1, 1)
-    _, seconds = timed(lambda: refresh(model, x, root, inline))
+    _, seconds = timed(lambda: refresh(model, x, root))
     table.add(f"{n_blocks:,}", "disk", f"{seconds:.2f}", f"{more:.1f}", "")
     with moto_server() as server, spoiled(server) as proxy, used(proxy):
         base = proxy.address(secrets.token_hex(4))
@@ -162,13 +160,13 @@ def unchanged(work: Path, n_known: int, n_blocks: int, n_store_blocks: int) -> T
         x = upload(tiny(work / "few.zarr", n_store_blocks), f"{base}/data.zarr/X", sent)
         for _ in range(2):
             before = sum(proxy.counts().values())
-            report, seconds = timed(lambda: refresh(f"{base}/model", x, f"{base}/root", inline))
+            report, seconds = timed(lambda: refresh(f"{base}/model", x, f"{base}/root"))
         assert report.state == "unchanged"
         asked = sum(proxy.counts().values()) - before
         array = zarr.open_array(str(work / "few.zarr/X"), mode="r+")
         array.append(rows(TINY_ROWS, TINY_FEATURES, 3))
         upload(f"{work}/few.zarr/X", x, sent)
-        report, more = timed(lambda: refresh(f"{base}/model", x, f"{base}/root", inline))
+        report, more = timed(lambda: refresh(f"{base}/model", x, f"{base}/root"))
         assert report.taken_blocks == n_store_blocks
         table.add(f"{n_store_blocks:,}", "S3", f"{seconds:.2f}", f"{more:.1f}", f"{asked:,}")
     return table

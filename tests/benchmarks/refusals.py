@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from dcpred.cli import main as command
 from dcpred.execution.lease import acquire_lock
 from dcpred.execution.pools import connect
-from dcpred.execution.workers import InlineWorkers, Scheduler, Workers
+from dcpred.execution.workers import Scheduler, Workers
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.storage import zarr_arrays
@@ -350,7 +350,7 @@ def prepare(folder: Path) -> Bench:
     named(bench, ["a", "b", "c", "d"])
     settings = {"n_leaves": 4, "landmarks": 4}
     train(bench.data, bench.model, settings=settings)
-    score(bench.model, f"{bench.data}/X", bench.done, lambda: nullcontext(InlineWorkers()))
+    score(bench.model, bench.data, bench.done)
     return bench
 
 

@@ -28,7 +28,6 @@ from common import Table, covtype, data_folder, write_group
 
 from dcpred import plan
 from dcpred.execution.pools import connect
-from dcpred.execution.workers import InlineWorkers
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.status import run_status
 from dcpred.scoring.score import score
@@ -113,7 +112,7 @@ def overhead(work: Path, model: Path, data: Path, name: str) -> tuple[Path, Tabl
     """Shares of one scoring job by one worker."""
     output = work / name
     begin = time.perf_counter()
-    report = score(model, f"{data}/X", output, lambda: nullcontext(InlineWorkers()))
+    report = score(model, data, output)
     total = time.perf_counter() - begin
     ledger = open_ledger(output)
     records = list(ledger.records())
@@ -161,13 +160,13 @@ def deaths(work: Path, model: Path, data: Path, every: float, seconds: float) ->
     commits: list[float] = []
     useful = wall = 0.0
     with connect(2) as workers:
-        score(model, f"{data}/X", work / "warm", lambda: nullcontext(workers))
+        score(model, data, work / "warm", client=lambda: nullcontext(workers))
         threading.Thread(target=kill, daemon=True).start()
         number, begin = 0, time.monotonic()
         while time.monotonic() - begin < seconds:
             output = work / f"death-{number}"
             once = time.monotonic()
-            report = score(model, f"{data}/X", output, lambda: nullcontext(workers))
+            report = score(model, data, output, client=lambda: nullcontext(workers))
             wall += time.monotonic() - once
             assert report.status == {"1": report.n_rows}
             useful += sum(report.manifest["worker_seconds"].values())
@@ -194,7 +193,7 @@ def deaths(work: Path, model: Path, data: Path, every: float, seconds: float) ->
 
 def _peace(work: Path, model: Path, data: Path, workers: Any) -> float:
     begin = time.monotonic()
-    report = score(model, f"{data}/X", work / "peace", lambda: nullcontext(workers))
+    report = score(model, data, work / "peace", client=lambda: nullcontext(workers))
     return 100 * float(sum(report.manifest["worker_seconds"].values())) / (2 * (time.monotonic() - begin))
 
 

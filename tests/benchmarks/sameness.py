@@ -85,7 +85,7 @@ def main() -> None:
         with nullcontext(InlineWorkers()) if args.quick and workers == 1 else connect(workers) as pool:
             same = partial(nullcontext, pool)
             report = train(data, model, settings=settings, client=same)
-            scored = score(model, f"{data}/X", output, same)
+            scored = score(model, data, output, client=same)
         values = hash_of(output / "scores.zarr")
         hashes.add((report.hash, values))
         shards = f"{shard_rows:,}" if shard_rows else "–"

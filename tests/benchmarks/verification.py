@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 from common import Table, write_group
 
-from dcpred.execution.pools import this_process
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.scoring.score import score
 from dcpred.training.train import train
@@ -33,7 +32,7 @@ def real_block(work: Path) -> tuple[ScoreRun, CommitRecord]:
     data = write_group(work / "data.zarr", X, (X[:, 0] > 0).astype(np.uint8))
     settings = {"n_leaves": 1, "landmarks": 4}
     train(data, work / "model", settings=settings)
-    score(work / "model", f"{data}/X", work / "scores", this_process)
+    score(work / "model", data, work / "scores")
     run = open_ledger(work / "scores").run
     record = read_record(run, 0)
     assert record is not None

@@ -26,7 +26,6 @@ from dcpred_tasks.scoring.labels import score_with_leaves
 from support.browser import Browser, browser, chromium
 from support.data import make_group
 from support.models import random_model, random_rows
-from support.pools import inline
 
 pytest.importorskip("matplotlib", reason="matplotlib draws the pictures of pages")
 pytest.importorskip("jinja2", reason="jinja2 makes the pages")
@@ -52,7 +51,7 @@ def pages(folder: Path) -> dict[str, Report]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
         patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 20)
-        score(folder / "model", f"{folder}/{LONG[:80]}.zarr/X", folder / "out", inline)
+        score(folder / "model", f"{folder}/{LONG[:80]}.zarr/X", folder / "out")
     rng = np.random.default_rng(0)
     many = replace(random_model(3, n_outputs=40, d=3), classes=tuple(f"{LONG[:60]} {i}" for i in range(40)))
     numbers = random_model(3, task="regression", d=3)

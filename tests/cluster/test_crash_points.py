@@ -38,21 +38,19 @@ from dcpred.runs.ledger import open_ledger
 from dcpred.runs.manifest import ScoreReport
 from dcpred.runs.shards import Shard
 from dcpred.runs.status import run_status
-from dcpred.scoring.planning import Columns
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
-from dcpred.scoring.score_shard import ShardReport, score_shard
+from dcpred.scoring.score_shard import ShardReport
 from dcpred.training.reports import TrainReport
 from dcpred.training.train import train
 from dcpred.verification.verify import verify
-from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, ZARR, Kind
+from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, Kind
 from dcpred_tasks.artifacts.commit_records import list_records
 from dcpred_tasks.errors import IncompleteError
 from dcpred_tasks.task_bodies import score_block as task
 from support import processes
 from support.cut_off import LEASE
 from support.data import make_blobs, make_group
-from support.pools import inline
 from support.serving import read_models_once
 
 N_ROWS, N_BLOCKS, CHUNK_ROWS = 180, 2, 50  # blocks of two chunks; the last chunk is not full
@@ -276,17 +274,17 @@ class Job:
     model: Path
     data: Path
     truth: Path
-    columns: Columns = field(default_factory=Columns)
+    tables: dict[str, Any] = field(default_factory=dict)
     delta: Path | None = None
 
-    def score(self, output: Path, pool: Any = inline) -> ScoreReport:
-        return score(self.model, f"{self.data}/X", output, pool, **self.columns, delta=self.delta)
+    def score(self, output: Path, pool: Any = None) -> ScoreReport:
+        return score(self.model, self.data, output, client=pool, **self.tables, delta=self.delta)
 
     def shard(self, output: Path, index: int) -> ScoreReport | ShardReport:
-        return score_shard(self.model, f"{self.data}/X", output, Shard(index, N_BLOCKS), inline)
+        return score(self.model, self.data, output, shard=Shard(index, N_BLOCKS))
 
     def repair(self, output: Path) -> ScoreReport:
-        return repair(self.model, f"{self.data}/X", output, inline, **self.columns, delta=self.delta)
+        return repair(self.model, self.data, output, **self.tables, delta=self.delta)
 
 
 @pytest.fixture(scope="module")
@@ -307,9 +305,7 @@ def job(tmp_path_factory: pytest.TempPathFactory, small: None) -> Job:
 def parquet_job(job: Job) -> Job:
     """The same with Parquet files and ids."""
     zarr.open_group(job.data, mode="r+").create_array("id", data=np.arange(N_ROWS) + 1_000, chunks=(70,))
-    made = replace(
-        job, truth=job.truth.with_name("parquet"), columns={"artifacts": (ZARR, PARQUET), "ids": ("id",)}
-    )
+    made = replace(job, truth=job.truth.with_name("parquet"), tables={"parquet": True, "id": ("id",)})
     made.score(made.truth)
     assert len(pq.read_table(made.truth / TABLE_FORMATS[PARQUET].folder)) == N_ROWS
     return made

@@ -21,7 +21,6 @@ from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
 from dcpred.verification.verify import verify
 from dcpred_tasks.dtypes import Status
-from support.pools import inline
 
 DATA = Path(__file__).parents[1] / "data"
 VERSIONS = sorted(path.name for path in DATA.iterdir() if (path / "scores").is_dir())
@@ -42,7 +41,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 
 def go_on(folder: Path) -> ScoreReport:
-    return score(folder / "model", f"{folder}/new.zarr/X", folder / "scores", inline)
+    return score(folder / "model", f"{folder}/new.zarr/X", folder / "scores")
 
 
 def values(folder: Path) -> dict[str, np.ndarray]:
@@ -125,18 +124,18 @@ def test_a_status_that_no_version_gave_is_named_by_them_and_harmless(folder: Pat
     assert '"3": "out_of_range"' in text
     assert "out_of_range" not in {status.name.lower() for status in Status}
     (folder / "scores" / "manifest.json").unlink()  # its digest would tell any change
-    repair(folder / "model", f"{folder}/new.zarr/X", folder / "scores", inline)
+    repair(folder / "model", f"{folder}/new.zarr/X", folder / "scores")
     assert path.read_text() == text
     path.write_text(text.replace("out_of_range", "of_another_kind"))
     (folder / "scores" / "manifest.json").unlink()
-    repair(folder / "model", f"{folder}/new.zarr/X", folder / "scores", inline)
+    repair(folder / "model", f"{folder}/new.zarr/X", folder / "scores")
     assert "of_another_kind" not in path.read_text()
     check_sound(folder)
 
 
 def test_a_repair_writes_nothing_where_nothing_is_wrong(folder: Path) -> None:
     before = files(folder)
-    repair(folder / "model", f"{folder}/new.zarr/X", folder / "scores", inline)
+    repair(folder / "model", f"{folder}/new.zarr/X", folder / "scores")
     assert files(folder) == before
 
 
@@ -147,7 +146,7 @@ def test_metadata_are_repaired(folder: Path, name: str) -> None:
     value = json.loads(path.read_text())
     path.write_text(json.dumps(value | ({"fill_value": 1} if name else {"attributes": {}})))
     assert not verify(folder / "scores", "fast").ok
-    repair(folder / "model", f"{folder}/new.zarr/X", folder / "scores", inline)
+    repair(folder / "model", f"{folder}/new.zarr/X", folder / "scores")
     check_sound(folder)
     for array, found in values(folder).items():
         np.testing.assert_array_equal(found, was[array])

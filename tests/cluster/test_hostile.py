@@ -55,7 +55,6 @@ from dcpred_tasks.storage.place import open_place, read_own_document
 from support.data import make_blobs, make_group
 from support.hostile import replace_file
 from support.mutations import mutated
-from support.pools import inline
 
 N_FEATURES = 4
 
@@ -294,7 +293,7 @@ def test_something_else_in_the_place_of_a_file(made: Path, tmp_path: Path, kind:
         shutil.copytree(made / folder, tmp_path / folder)
     replace_file(tmp_path / name, kind, random.Random(0))
     with pytest.raises((DcpredError, OSError)):
-        score(tmp_path / "model", f"{tmp_path}/data.zarr/X", tmp_path / "out", inline)
+        score(tmp_path / "model", f"{tmp_path}/data.zarr/X", tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -316,7 +315,7 @@ def test_something_else_in_the_place_of_a_file(made: Path, tmp_path: Path, kind:
 def test_a_record_with_a_checksum_of_its_own_is_none(
     made: Path, tmp_path: Path, change: dict[str, Any]
 ) -> None:
-    score(made / "model", f"{made}/data.zarr/X", tmp_path / "out", inline)
+    score(made / "model", f"{made}/data.zarr/X", tmp_path / "out")
     ledger, file = open_ledger(tmp_path / "out"), tmp_path / "out/blocks/000000.json"
     assert read_record(ledger.run, 0) is not None
     told = read_json(file) | change
@@ -328,7 +327,7 @@ def test_a_record_with_a_checksum_of_its_own_is_none(
 
 def test_numbers_that_json_has_not_are_damaged_metadata(made: Path, tmp_path: Path) -> None:
     """Zarr takes them."""
-    score(made / "model", f"{made}/data.zarr/X", tmp_path / "out", inline)
+    score(made / "model", f"{made}/data.zarr/X", tmp_path / "out")
     file = tmp_path / "out/scores.zarr/label/zarr.json"
     told = file.read_text()
     file.write_text(told.replace('"attributes":', '"attributes": {"a": Infinity}, "other":', 1))

@@ -26,7 +26,6 @@ from dcpred_tasks.training.settings import make_settings, settings_dict
 from dcpred_tasks.training.survey import survey_rows
 from support.data import make_blobs, make_group
 from support.leaf_models import BASES, EVERY, SIZES, with_baseline
-from support.pools import inline
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -66,7 +65,7 @@ def test_a_leaf_model_goes_the_whole_way(name: str, data: Path, tmp_path: Path) 
     write_baseline(name, data, tmp_path / "model")
     model = read_model(tmp_path / "model")
     assert model.leaf_models is not None
-    done = score(tmp_path / "model", f"{data}/X", tmp_path / "out", inline)
+    done = score(tmp_path / "model", data, tmp_path / "out")
     assert done.status == {"1": 400}
     assert verify(tmp_path / "out", "full").ok
     found = zarr.open_group(tmp_path / "out/scores.zarr", mode="r")["decision"][...]

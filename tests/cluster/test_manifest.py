@@ -15,7 +15,6 @@ from dcpred.execution.pools import connect
 from dcpred.inspection import inspect_path
 from dcpred.runs.bad_rows import BadRow, list_bad_rows
 from dcpred.runs.manifest import ScoreReport
-from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model
@@ -25,7 +24,7 @@ from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.training.settings import make_settings, settings_dict
 from support.data import Classes, make_blobs, make_group
-from support.pools import inline
+from support.runs import report_of_incomplete
 
 SETTINGS = {"landmarks": 6, "products": 8, "n_leaves": 8}
 
@@ -51,10 +50,10 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dcpred.plan.BLOCKS", 10)
 
 
-def run(model: Path, X: np.ndarray, place: Path, pool: Any = inline, **more: Any) -> ScoreReport:
+def run(model: Path, X: np.ndarray, place: Path, pool: Any = None, **more: Any) -> ScoreReport:
     """Score rows into place/out."""
     data = make_group(place / "data.zarr", X, chunk_rows=50)
-    return score(model, f"{data}/X", place / "out", pool, **more)
+    return score(model, data, place / "out", client=pool, **more)
 
 
 def read(place: Path) -> dict[str, np.ndarray]:
@@ -118,7 +117,7 @@ def test_any_attempt_says_the_same(
         patched.setattr("dcpred.scoring.blocks.score_block", cut_off)
         with pytest.raises(BaseException):  # noqa: B017, PT011
             run(model, blobs.X, tmp_path)
-    manifest = score(model, str(tmp_path / "data.zarr" / "X"), tmp_path / "out", inline).manifest
+    manifest = score(model, str(tmp_path / "data.zarr" / "X"), tmp_path / "out").manifest
     whole = run(model, blobs.X, tmp_path / "whole").manifest
     for section in ("statistics", "drift", "settings_hash"):
         assert manifest[section] == whole[section]
@@ -205,7 +204,7 @@ def dirty(model: Path, blobs: Classes, tmp_path: Path) -> Path:
     X[5, 2], X[7, 4], X[250:400, 1] = np.nan, np.inf, -np.inf
     data = make_group(tmp_path / "data.zarr", X, chunk_rows=50)
     (data / "X" / "c" / "17" / "0").unlink()
-    report = score(model, f"{data}/X", tmp_path / "out", inline, tolerance=FailurePolicy(quarantine=True))
+    report = report_of_incomplete(score, model, data, tmp_path / "out", quarantine=True)
     assert report.status == {"1": 1_000 - 152 - 50, "2": 152, "5": 50}
     return tmp_path / "out"
 

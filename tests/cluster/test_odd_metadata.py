@@ -19,7 +19,6 @@ from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.atomic_files import read_json
 from dcpred_tasks.storage.stored_chunks import check_complete
 from support.data import make_blobs
-from support.pools import inline
 
 NO_JSON = {"missing_value": float("nan"), "valid_range": [float("-inf"), float("inf")]}
 
@@ -35,10 +34,10 @@ def test_attributes_that_are_no_numbers_of_json(tmp_path: Path, zarr_format: Lit
         group.create_array(name, data=values, chunks=(100, *values.shape[1:])).attrs.update(NO_JSON)
     data, model = tmp_path / "data.zarr", tmp_path / "model"
     train(data, model, settings={"n_leaves": 2, "landmarks": 4})
-    score(model, f"{data}/X", tmp_path / "out", inline)
+    score(model, data, tmp_path / "out")
     assert verify(tmp_path / "out", "full").ok
-    assert refresh(model, f"{data}/X", tmp_path / "root", inline).scored_blocks
-    assert refresh(model, f"{data}/X", tmp_path / "root", inline).state == "unchanged"
+    assert refresh(model, data, tmp_path / "root").scored_blocks
+    assert refresh(model, data, tmp_path / "root").state == "unchanged"
     inspected = CliRunner().invoke(main, ["inspect", f"{tmp_path}/data.zarr", "--json"])
     told = json.loads(inspected.stdout, parse_constant=pytest.fail)
     assert told["arrays"]["X"]["attributes"] == {"missing_value": None, "valid_range": [None, None]}

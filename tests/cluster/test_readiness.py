@@ -24,7 +24,6 @@ from dcpred.training.train import train
 from dcpred_tasks.task_bodies import evaluate_block
 from dcpred_tasks.task_bodies.score_block import load_engine
 from support.data import make_blobs, make_group
-from support.pools import inline
 from support.processes import LIMIT_SECONDS, wait_until
 from support.reporters import Recorder
 
@@ -56,13 +55,13 @@ class Asked(InlineWorkers):
 def test_compiling_is_said_and_done_before_rows_are_counted(data: Path, model: Path, tmp_path: Path) -> None:
     workers, say = Asked(), Recorder()
     with reporting(say):
-        score(model, f"{data}/X", tmp_path / "out", lambda: nullcontext(workers))
+        score(model, data, tmp_path / "out", client=lambda: nullcontext(workers))
     assert workers.bodies == [blocks.is_compiled, load_engine]
     assert say.told.index(COMPILING) < say.told.index("scoring")
     assert say.counted["scoring"] == say.totals["scoring"] == 900
     workers.bodies.clear()
     with reporting(say):
-        score(model, f"{data}/X", tmp_path / "out", lambda: nullcontext(workers))
+        score(model, data, tmp_path / "out", client=lambda: nullcontext(workers))
     assert workers.bodies == [], "a finished run has nothing to be ready for"
 
 
@@ -71,7 +70,7 @@ def test_nothing_is_said_where_machine_code_is_there(data: Path, model: Path, tm
     for place in ("first", "second"):  # where there was none, the first run has compiled
         say.told.clear()
         with reporting(say):
-            score(model, f"{data}/X", tmp_path / place, inline)
+            score(model, data, tmp_path / place)
         with reporting(say):
             evaluate(model, data, cost=False)
     assert COMPILING not in say.told
@@ -85,7 +84,7 @@ def test_workers_that_cannot_get_ready_are_no_error(data: Path, model: Path, tmp
         def on_each(self, body: Any, *task: Any) -> Any:
             return iter([False] if body is blocks.is_compiled else [])
 
-    report = score(model, f"{data}/X", tmp_path / "out", lambda: nullcontext(Broken()))
+    report = score(model, data, tmp_path / "out", client=lambda: nullcontext(Broken()))
     assert report.status == {"1": 900}
     assert list(InlineWorkers().on_each(load_engine, str(tmp_path / "none"), "no hash")) == []
 

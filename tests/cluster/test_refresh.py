@@ -24,11 +24,9 @@ from dcpred.refreshing.limits import Limits
 from dcpred.refreshing.refresh import RefreshReport, publish, refresh
 from dcpred.refreshing.root import open_root, root_status
 from dcpred.reports.report import report as report_of
-from dcpred.runs.bad_rows import BadRowLimit, list_bad_rows
+from dcpred.runs.bad_rows import list_bad_rows
 from dcpred.runs.latest import SETTINGS
 from dcpred.runs.ledger import open_ledger
-from dcpred.scoring.blocks import FailurePolicy
-from dcpred.scoring.planning import plan_run
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
 from dcpred.training.fit import publish as publish_model
@@ -48,6 +46,7 @@ from support.cut_off import CutOff
 from support.data import make_blobs, make_group
 from support.html_pages import check_page
 from support.pools import inline
+from support.runs import report_of_incomplete, score_in_blocks
 from support.serving import read_models_once
 from support.stores import Proxy, StoreServer, used
 
@@ -94,7 +93,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def call(model: Path, data: Path, root: Path) -> Callable[..., RefreshReport]:
-    return lambda **more: refresh(model, f"{data}/X", root, inline, **more)
+    return lambda **more: refresh(model, data, root, **more)
 
 
 def append(data: Path | str, n: int, seed: int) -> None:
@@ -260,7 +259,7 @@ def test_a_repair_leaves_runs_alone_that_share_its_chunks(
     shared.write_bytes(wrong)  # in place, so that both runs hold it
     for name in (first.run, second.run):
         assert not verify(root / "runs" / name, "full").ok
-    report = repair(model, f"{data}/X", root / "latest", inline)
+    report = repair(model, data, root / "latest")
     assert report.scored_blocks == 1
     assert shared.read_bytes() == right
     assert verify(root / "latest", "full").ok
@@ -305,14 +304,14 @@ def test_rows_that_were_given_up_are_tried_again(
     with pytest.raises(DataError, match="is missing"):
         call()
     assert not root.exists()
-    report = call(tolerance=FailurePolicy(quarantine=True))
+    report = report_of_incomplete(call, quarantine=True)
     assert report.state == "kept"
     assert report.why_kept == "50 rows were skipped"
     assert not (root / "latest").exists()
-    allowed = call(tolerance=FailurePolicy(quarantine=True), limits=Limits(BadRowLimit(fraction=0.5)))
+    allowed = call(quarantine=True, max_bad_fraction=0.5)
     assert (allowed.state, allowed.run, allowed.scored_blocks) == ("published", report.run, 0)
     append(data, 100, 3)
-    again = call(tolerance=FailurePolicy(quarantine=True), limits=Limits(BadRowLimit(50)))
+    again = call(quarantine=True, max_bad_rows=50)
     assert (again.taken_blocks, again.scored_blocks) == (3, 3)
     chunk.write_bytes(kept)
     mended = call()
@@ -370,12 +369,12 @@ def test_other_data_and_other_outputs_are_refused(
     other = make_group(tmp_path / "other.zarr", blobs(N_ROWS, 3), chunk_rows=CHUNK_ROWS)
     before = files_of(root)
     with pytest.raises(PlanConflictError, match=r"holds runs of .*data.zarr/X, not of .*other.zarr/X"):
-        refresh(model, f"{other}/X", root, inline)
+        refresh(model, other, root)
     with pytest.raises(PlanConflictError, match="holds runs with label as outputs, not decision"):
         call(outputs=("decision",))
     assert files_of(root) == before
     assert not (root / "latest/scores.zarr/decision").exists()
-    assert refresh(model, f"{other}/X", root, inline, full=True).state == "published"
+    assert refresh(model, other, root, full=True).state == "published"
     assert (root / "latest/scores.zarr/decision").exists()
 
 
@@ -453,12 +452,12 @@ def test_what_a_repair_scored_from_another_input_is_scored_again(
     output = root / "runs" / first.run
     for file in (output / "scores.zarr").glob("*/c/3*"):
         shutil.rmtree(file) if file.is_dir() else file.unlink()
-    assert repair(model, f"{data}/X", output, inline).scored_blocks == 1
+    assert repair(model, data, output).scored_blocks == 1
     chunk.write_bytes(kept)
     os.utime(chunk, ns=(times.st_atime_ns, times.st_mtime_ns))
     again = call()
     assert (again.state, again.scored_blocks) == ("published", 1)
-    fresh = score(model, f"{data}/X", root.parent / "fresh", inline)
+    fresh = score(model, data, root.parent / "fresh")
     found, wanted = (
         zarr.open_group(f"{output}/scores.zarr", mode="r")["decision"][...].tobytes()
         for output in (root / "latest", fresh.output)
@@ -472,46 +471,46 @@ def test_what_a_repair_scored_from_another_input_is_scored_again(
 def test_a_run_beyond_its_limits_is_kept_beside(
     call: Callable[..., RefreshReport], data: Path, root: Path
 ) -> None:
-    first = call(limits=Limits(max_drift=1.0, max_shift=3.0))
+    limits = {"max_drift": 1.0, "max_shift": 3.0}
+    first = call(**limits)
     assert first.state == "published"
     zarr.open_array(f"{data}/X", mode="r+").append(np.full((200, 3), 40.0, np.float32))
-    limits = Limits(max_drift=1.0, max_shift=3.0)
-    second = call(limits=limits)
+    second = report_of_incomplete(call, **limits)
     assert (second.state, second.latest) == ("kept", first.run)
     assert "for blocks that changed" in second.why_kept
     assert os.readlink(root / "latest") == f"runs/{first.run}"
-    again = call(limits=limits)
+    again = report_of_incomplete(call, **limits)
     assert (again.state, again.run, again.scored_blocks) == ("kept", second.run, 0)
     assert publish(root, second.run).before == first.run
-    assert call(limits=limits).state == "unchanged"
+    assert call(**limits).state == "unchanged"
 
 
 def test_blocks_that_nobody_published_are_judged_every_night(
     call: Callable[..., RefreshReport], data: Path, root: Path
 ) -> None:
     """Though they were taken over from a run that was kept beside."""
-    limits = Limits(max_drift=1.0, max_shift=3.0)
-    first = call(limits=limits)
+    limits = {"max_drift": 1.0, "max_shift": 3.0}
+    first = call(**limits)
     zarr.open_array(f"{data}/X", mode="r+").append(np.full((200, 3), 40.0, np.float32))
-    kept = [call(limits=limits, keep=2)]
+    kept = [report_of_incomplete(call, **limits, keep=2)]
     for night in range(3):
         append(data, 400, 5 + night)
-        kept.append(call(limits=limits, keep=2))
+        kept.append(report_of_incomplete(call, **limits, keep=2))
         assert (kept[-1].state, kept[-1].latest) == ("kept", first.run)
         assert kept[-1].taken_blocks > 4
         assert kept[-1].removed == [kept[-2].run]
     assert publish(root, kept[-1].run).before == first.run
     append(data, 400, 9)
-    assert call(limits=Limits(max_drift=1.0)).state == "published"
+    assert call(max_drift=1.0).state == "published"
 
 
 def test_bad_rows_beyond_a_limit(call: Callable[..., RefreshReport], data: Path) -> None:
     zarr.open_array(f"{data}/X", mode="r+")[:3, 0] = np.nan
-    limits = ((BadRowLimit(2), "kept"), (BadRowLimit(fraction=0.005), "kept"), (BadRowLimit(3), "published"))
-    for limit, state in limits:
-        report = call(limits=Limits(limit))
-        assert report.state == state
-        assert ("3 rows have no score" in report.why_kept) == (state == "kept")
+    for limit in ({"max_bad_rows": 2}, {"max_bad_fraction": 0.005}):
+        report = report_of_incomplete(call, **limit)
+        assert (report.state, "3 rows have no score" in report.why_kept) == ("kept", True)
+    report = call(max_bad_rows=3)
+    assert (report.state, report.why_kept) == ("published", "")
 
 
 def test_only_a_whole_run_is_published(call: Callable[..., RefreshReport], data: Path, root: Path) -> None:
@@ -587,32 +586,32 @@ def test_several_inputs_are_published_at_once(model: Path, root: Path, tmp_path:
     days, pattern = tmp_path / "in", str(tmp_path / "in/*.zarr")
     days.mkdir()
     with pytest.raises(DataError, match="none match"):
-        refresh(model, pattern, root, inline)
+        refresh(model, pattern, root)
     for number in range(3):
         day(days, number)
-    first = refresh(model, pattern, root, inline)
+    first = refresh(model, pattern, root)
     assert (first.state, first.n_rows, first.scored_blocks) == ("published", 690, 15)
-    assert refresh(model, pattern, root, inline).state == "unchanged"
+    assert refresh(model, pattern, root).state == "unchanged"
     day(days, 3)
     append(days / "day-1.zarr", 100, 7)
     before = {path.name: os.path.realpath(path) for path in (root / "latest/parts").iterdir()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dcpred.refreshing.refresh.point_to", stop)
         with pytest.raises(CutOff):
-            refresh(model, pattern, root, inline)
+            refresh(model, pattern, root)
     assert {path.name: os.path.realpath(path) for path in (root / "latest/parts").iterdir()} == before
-    second = refresh(model, pattern, root, inline)
+    second = refresh(model, pattern, root)
     assert (second.state, second.n_rows, second.scored_blocks) == ("published", 1020, 0)
     for path in (root / "latest/parts").iterdir():
         assert verify(path, "full").ok
         assert same_as_scratch(model, f"{days}/{path.name}.zarr/X", path)
     shutil.rmtree(days / "day-0.zarr")
-    third = refresh(model, pattern, root, inline, keep=1)
+    third = refresh(model, pattern, root, keep=1)
     assert (third.state, third.gone) == ("unchanged", ("day-0",))
     assert third.removed[0] == first.run
     assert [name for name in third.removed if name.startswith("day-1/0001-")]
     assert publish(root, second.run).before == second.run
-    assert refresh(model, pattern, root, inline, full=True).n_rows == 790
+    assert refresh(model, pattern, root, full=True).n_rows == 790
 
 
 def stop(*args: Any) -> None:
@@ -625,9 +624,9 @@ def test_one_input_beyond_its_limits_keeps_all_from_being_published(
     days, pattern = tmp_path / "in", str(tmp_path / "in/*.zarr")
     days.mkdir()
     day(days, 1)
-    first = refresh(model, pattern, root, inline)
+    first = refresh(model, pattern, root)
     make_group(days / "day-2.zarr", np.full((200, 3), 40.0, np.float32), chunk_rows=CHUNK_ROWS)
-    second = refresh(model, pattern, root, inline, limits=Limits(max_shift=2.0))
+    second = report_of_incomplete(refresh, model, pattern, root, max_shift=2.0)
     assert (second.state, second.latest) == ("kept", first.run)
     assert second.why_kept.startswith("day-2: the shift of feature")
     assert second.drift["parts"] == ["day-2"]
@@ -638,7 +637,7 @@ def test_one_input_beyond_its_limits_keeps_all_from_being_published(
     found = run_cli("verify", root / "latest")
     assert found.exit_code == 0, found.output
     assert publish(root, second.run).before == first.run
-    assert refresh(model, pattern, root, inline, limits=Limits(max_shift=2.0)).state == "unchanged"
+    assert refresh(model, pattern, root, max_shift=2.0).state == "unchanged"
     assert [line.state for line in root_status(root).runs] == ["latest", "finished"]
 
 
@@ -647,7 +646,7 @@ def test_one_input_beyond_its_limits_keeps_all_from_being_published(
 def test_the_table_says_which_run_is_damaged(
     change: dict[str, Any], sealed: bool, model: Path, data: Path, root: Path
 ) -> None:
-    name = refresh(model, str(data / "X"), root, inline).run
+    name = refresh(model, str(data / "X"), root).run
     path = root / "runs" / name / "manifest.json"
     manifest = json.loads(path.read_text()) | change
     if sealed:
@@ -663,8 +662,8 @@ def test_inputs_of_one_name_are_refused(model: Path, root: Path, tmp_path: Path)
         folder.mkdir(parents=True)
         make_group(folder / "rows.zarr", blobs(60, 1), chunk_rows=CHUNK_ROWS)
     with pytest.raises(DataError, match="two of them are a-b-c by their names"):
-        refresh(model, str(tmp_path / "in/*/*/rows.zarr"), root, inline)
-    assert refresh(model, str(tmp_path / "in/a/*/rows.zarr"), root, inline).n_rows == 60
+        refresh(model, str(tmp_path / "in/*/*/rows.zarr"), root)
+    assert refresh(model, str(tmp_path / "in/a/*/rows.zarr"), root).n_rows == 60
 
 
 def same_as_scratch(model: Path | str, x: str, output: Path | str) -> bool:
@@ -673,8 +672,7 @@ def same_as_scratch(model: Path | str, x: str, output: Path | str) -> bool:
     scratch = Path(os.environ["TMPDIR"]) / f"scratch-{os.urandom(6).hex()}"
     standing = open_place(output)
     try:
-        planned = plan_run(model, x, scratch, cut=Cut(run.chunk_rows, run.block_rows, run.stride))
-        score(model, x, scratch, inline, planned=planned)
+        score_in_blocks(model, x, scratch, Cut(run.chunk_rows, run.block_rows, run.stride))
         files = files_of(scratch / "scores.zarr")
         names = {name.removeprefix("scores.zarr/") for name in standing.listing("scores.zarr")}
         return names == set(files) and all(
@@ -708,7 +706,7 @@ def test_a_root_on_a_store(server: StoreServer, model: Path, data: Path) -> None
     x, root = f"{upload(data, f'{base}/data.zarr')}/X", f"{base}/root"
 
     def call(**more: Any) -> RefreshReport:
-        return refresh(f"{base}/model", x, root, inline, **more)
+        return refresh(f"{base}/model", x, root, **more)
 
     first = call()
     assert (first.state, first.scored_blocks) == ("published", 5)
@@ -755,7 +753,7 @@ def test_the_latest_run_of_one_of_several_inputs_on_a_store(
     (tmp_path / "in").mkdir()
     for number in (1, 2):
         day(tmp_path / "in", number)
-    refresh(model, str(tmp_path / "in/*.zarr"), root, inline)
+    refresh(model, str(tmp_path / "in/*.zarr"), root)
     assert verify(f"{root}/latest/parts/day-2", "fast").ok
     with pytest.raises(PlanConflictError, match="It is of several inputs"):
         open_ledger(f"{root}/latest")
@@ -769,16 +767,16 @@ def test_an_unchanged_root_on_a_store_is_told_by_few_requests(
     with used(s3_proxy):
         base = s3_proxy.address(os.urandom(4).hex())
         x, root = f"{upload(data, f'{base}/data.zarr')}/X", f"{base}/root"
-        report = refresh(model, x, root, inline)
+        report = refresh(model, x, root)
         before = sum(s3_proxy.counts().values())
-        assert refresh(model, x, root, inline).state == "unchanged"
+        assert refresh(model, x, root).state == "unchanged"
         assert sum(s3_proxy.counts().values()) - before < 40 < 9 * report.n_blocks
 
 
 def test_one_driver_at_a_time_on_a_store(server: StoreServer, model: Path, data: Path) -> None:
 
     root = server.address(os.urandom(4).hex())
-    first = refresh(model, f"{data}/X", root, inline)
+    first = refresh(model, data, root)
     with acquire_lock(open_place(root)), pytest.raises(RunHeldError, match="in use by process"):
-        refresh(model, f"{data}/X", root, inline)
+        refresh(model, data, root)
     assert open_root(open_place(root)).finished() == [first.run]

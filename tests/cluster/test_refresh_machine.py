@@ -36,17 +36,14 @@ from dcpred.refreshing.refresh import RefreshReport, publish, refresh
 from dcpred.refreshing.root import Root, open_root
 from dcpred.runs.latest import latest_run
 from dcpred.runs.ledger import open_ledger
-from dcpred.scoring.planning import plan_run
-from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred.verification.verify import verify
-from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, RunHeldError
 from dcpred_tasks.storage.place import open_place
 from support.changing_inputs import INPUTS, N_FEATURES, files_of, outputs_of, table
 from support.cut_off import CutOff, at_write, end
 from support.data import make_blobs, make_group
-from support.pools import inline
+from support.runs import score_in_blocks
 from support.serving import read_models_once
 
 CHUNK_ROWS, BLOCK_ROWS = 20, 40
@@ -150,11 +147,7 @@ class RefreshMachine(RuleBasedStateMachine):
     # --- drivers ---
 
     def call(self, **more: Any) -> RefreshReport:
-        return refresh(self.model, self.x, self.root, inline, **self.input.columns | more)
-
-    @property
-    def x(self) -> str:
-        return self.input.x(self.model)
+        return refresh(self.model, self.input.data, self.root, **self.input.columns | more)
 
     def shrank(self) -> bool:
         """Whether the input has fewer rows than the latest run."""
@@ -226,7 +219,7 @@ class RefreshMachine(RuleBasedStateMachine):
         if report.state != "left":
             self.expected = report.run
             cut = self.cut_of(report.run)
-            then, _ = self.scored(find_rows(str(before), "X", self.model), cut)
+            then, _ = self.scored(str(before), cut)
             assert without_names(self.held(report.run)) in map(without_names, (then, self.scratch(cut)[0]))
         shutil.rmtree(before.parent)
         self.refresh()
@@ -267,13 +260,12 @@ class RefreshMachine(RuleBasedStateMachine):
         """What a run from scratch of the input as it is now holds, and what its manifest tells."""
         key = str(self.folder), self.model.name, self.input.state(), str(cut)
         if key not in self.world.truths:
-            self.world.truths[key] = self.scored(self.x, cut)
+            self.world.truths[key] = self.scored(self.input.data, cut)
         return self.world.truths[key]
 
-    def scored(self, x: str, cut: Cut) -> tuple[dict[str, bytes], dict[str, Any]]:
+    def scored(self, data: str, cut: Cut) -> tuple[dict[str, bytes], dict[str, Any]]:
         output = Path(mkdtemp(dir=self.world.folder)) / "scratch"
-        planned = plan_run(self.model, x, output, cut=cut, **self.input.columns)
-        score(self.model, x, output, inline, planned=planned)
+        score_in_blocks(self.model, data, output, cut, **self.input.columns)
         manifest = open_ledger(output).whole_manifest()
         assert manifest is not None
         result = outputs_of(output), manifest

@@ -19,10 +19,6 @@ import dcpred
 from dcpred.plan import Cut
 from dcpred.refreshing.refresh import RefreshReport, publish, refresh
 from dcpred.runs.ledger import open_ledger
-from dcpred.scoring.planning import plan_run
-from dcpred.scoring.score import score
-from dcpred_tasks.artifacts.block_files import PARQUET, ZARR
-from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, IncompleteError
 from dcpred_tasks.storage.place import open_place
 from support.changing_inputs import (
@@ -36,7 +32,7 @@ from support.changing_inputs import (
 )
 from support.cut_off import at_write
 from support.data import make_group
-from support.pools import inline
+from support.runs import score_in_blocks
 from support.serving import read_models_once
 from support.stores import StoreServer, used
 
@@ -71,17 +67,11 @@ def model(models: dict[str, Path]) -> Path:
     return models["parquet"]
 
 
-def same_as_fresh(model: Path, x: str, root: str, report: RefreshReport, scratch: Path) -> None:
+def same_as_fresh(model: Path, data: str, root: str, report: RefreshReport, scratch: Path) -> None:
     """A run of a refresh equals a run of all rows that begins anew."""
     run = open_ledger(f"{root}/runs/{report.run}").run
     cut = Cut(run.chunk_rows, run.block_rows, run.stride)
-    score(
-        model,
-        x,
-        scratch,
-        inline,
-        planned=plan_run(model, x, scratch, cut=cut, artifacts=run.artifacts, ids=run.ids),
-    )
+    score_in_blocks(model, data, scratch, cut, parquet=bool(run.tables), id=run.ids)
     place = open_place(run.output)
     stored = [name for folder in ("scores.zarr", "scores.parquet") for name in place.listing(folder)]
     found = {name: place.read(name) for name in stored}
@@ -114,9 +104,9 @@ def test_a_refresh_equals_a_fresh_score(
     rng, model, root = np.random.default_rng(seed), models[kind], str(tmp_path / "root")
     one, reused = INPUTS[kind](tmp_path, 230, CHUNK_ROWS, seed), 0
     for step in range(6):
-        report = refresh(model, one.x(model), root, inline, **one.columns)
+        report = refresh(model, one.data, root, **one.columns)
         reused += report.taken_blocks
-        same_as_fresh(model, one.x(model), root, report, tmp_path / f"fresh-{step}")
+        same_as_fresh(model, one.data, root, report, tmp_path / f"fresh-{step}")
         happen(rng, one, step)
     assert reused
 
@@ -138,10 +128,10 @@ def test_a_refresh_on_a_store_equals_a_fresh_score(
         there = s3.address("changing", kind)
         for step in range(5):
             bring(Path(one.data), f"{there}/{Path(one.data).name}")
-            x = find_rows(f"{there}/{Path(one.data).name}{name}", "X", model)
-            report = refresh(model, x, f"{there}/root", inline, **one.columns)
+            data = f"{there}/{Path(one.data).name}{name}"
+            report = refresh(model, data, f"{there}/root", **one.columns)
             reused += report.taken_blocks
-            same_as_fresh(model, x, f"{there}/root", report, tmp_path / f"fresh-{step}")
+            same_as_fresh(model, data, f"{there}/root", report, tmp_path / f"fresh-{step}")
             if step == 0 and not name:
                 one.append(30, 9)
             else:
@@ -163,12 +153,10 @@ def checked(model: Path, tmp_path: Path) -> Callable[..., RefreshReport]:
     calls: list[Path] = []
 
     def call(data: str, *ids: str, **more: Any) -> RefreshReport:
-        x, root = find_rows(data, "X", model), str(tmp_path / "root")
-        report = refresh(
-            model, x, root, inline, artifacts=(ZARR, PARQUET), ids=ids or ("order", "code"), **more
-        )
+        root = str(tmp_path / "root")
+        report = refresh(model, data, root, parquet=True, id=ids or ("order", "code"), **more)
         calls.append(tmp_path / f"fresh-{len(calls)}")
-        same_as_fresh(model, x, root, report, calls[-1])
+        same_as_fresh(model, data, root, report, calls[-1])
         return report
 
     return call
@@ -205,10 +193,10 @@ def test_other_values_of_the_same_size_footer_and_time_of_writing_are_scored_aga
 ) -> None:
     model, one = models[kind], INPUTS[kind](tmp_path, 100, CHUNK_ROWS)
     name = {"parquet": "m2.parquet", "zarr": "X/c/0/0"}[kind]
-    path, x, root = Path(one.data, name), one.x(model), str(tmp_path / "root")
+    path, root = Path(one.data, name), str(tmp_path / "root")
     if kind == "parquet":
         change_a_value(path)
-    refresh(model, x, root, inline, **one.columns)
+    refresh(model, one.data, root, **one.columns)
     before = path.stat()
     if kind == "parquet":
         change_a_value(path)
@@ -216,9 +204,9 @@ def test_other_values_of_the_same_size_footer_and_time_of_writing_are_scored_aga
         zarr.open_array(f"{one.data}/X", mode="r+")[0] = 3.0
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
-    report = refresh(model, x, root, inline, **one.columns)
+    report = refresh(model, one.data, root, **one.columns)
     assert (report.state, report.scored_blocks) == ("published", {"parquet": 3, "zarr": 1}[kind])
-    same_as_fresh(model, x, root, report, tmp_path / "fresh")
+    same_as_fresh(model, one.data, root, report, tmp_path / "fresh")
 
 
 def test_what_other_files_decide_about_the_ids_of_a_block(
@@ -261,12 +249,12 @@ def test_attributes_of_ids_of_zarr_decide_their_text(models: dict[str, Path], tm
     blobs = table(60, 0)
     X, kind = np.stack([blobs[f"f{i}"] for i in range(3)], axis=1), np.arange(60, dtype="i1") % 2
     data = make_group(tmp_path / "data.zarr", X, chunk_rows=CHUNK_ROWS, kind=kind)
-    x, root, model = f"{data}/X", str(tmp_path / "root"), models["zarr"]
+    root, model = str(tmp_path / "root"), models["zarr"]
     for number, names in enumerate((["a", "b"], ["b", "a"])):
         zarr.open_array(f"{data}/kind", mode="r+").attrs["labels"] = names
-        report = refresh(model, x, root, inline, artifacts=(ZARR, PARQUET), ids=("kind",))
+        report = refresh(model, str(data), root, parquet=True, id=("kind",))
         assert report.scored_blocks == 3
-        same_as_fresh(model, x, root, report, tmp_path / f"fresh-{number}")
+        same_as_fresh(model, str(data), root, report, tmp_path / f"fresh-{number}")
 
 
 def test_a_delta_table_reuses_its_unchanged_files(
@@ -359,9 +347,9 @@ def test_a_damaged_run_of_a_part_is_not_published(how: str, model: Path, tmp_pat
     (tmp_path / "in").mkdir()
     for name in "ab":
         pq.write_table(table(40, ord(name)).drop_columns(["y"]), tmp_path / "in" / f"{name}.parquet")
-    first = refresh(model, f"{tmp_path}/in/*.parquet", tmp_path / "root", inline)
+    first = refresh(model, f"{tmp_path}/in/*.parquet", tmp_path / "root")
     pq.write_table(table(40, 3).drop_columns(["y"]), tmp_path / "in" / "b.parquet")
-    second = refresh(model, f"{tmp_path}/in/*.parquet", tmp_path / "root", inline)
+    second = refresh(model, f"{tmp_path}/in/*.parquet", tmp_path / "root")
     label = next((tmp_path / "root/parts/b.parquet/runs").glob("0001-*/scores.zarr/label/c/0"))
     damage(label, how)
     with pytest.raises(IncompleteError, match=r"label/c/0"):
@@ -373,14 +361,13 @@ def test_blocks_of_other_arithmetic_are_not_reused(
     models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, one, root = models["zarr"], INPUTS["zarr"](tmp_path, 100, CHUNK_ROWS), tmp_path / "root"
-    x = one.x(model)
-    here = refresh(model, x, root, inline)
-    assert refresh(model, x, root, inline).state == "unchanged"
+    here = refresh(model, one.data, root)
+    assert refresh(model, one.data, root).state == "unchanged"
     for name in ("dcpred.scoring.planning", "dcpred.refreshing.refresh"):
         monkeypatch.setattr(f"{name}.arithmetic", lambda *_: "numpy")
     monkeypatch.setattr("dcpred_tasks.task_bodies.score_block.check_arithmetic", lambda *_: None)
-    report = refresh(model, x, root, inline)
+    report = refresh(model, one.data, root)
     assert (report.state, report.taken_blocks, report.scored_blocks) == ("published", 0, here.n_blocks)
     one.append(CHUNK_ROWS, 3)
-    assert refresh(model, x, root, inline).taken_blocks == here.n_blocks
+    assert refresh(model, one.data, root).taken_blocks == here.n_blocks
     monkeypatch.undo()

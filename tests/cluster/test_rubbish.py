@@ -52,7 +52,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     blobs = make_blobs(N_ROWS, n_features=4, n_classes=2, seed=1)
     data = make_group(folder / "data.zarr", blobs.X, blobs.y, chunk_rows=50)
     train(data, folder / "model", settings={"landmarks": 6, "n_leaves": 4})
-    score(folder / "model", f"{data}/X", folder / "out", inline)
+    score(folder / "model", data, folder / "out")
     return folder
 
 
@@ -357,5 +357,5 @@ def test_a_driver_that_lost_its_lease_stops_scoring(
 
     monkeypatch.setattr(blocks, "score_block", body)
     with pytest.raises(RunHeldError, match="taken over by process 2 on elsewhere"):
-        score(made / "model", f"{made}/data.zarr/X", tmp_path / "out", inline)
+        score(made / "model", f"{made}/data.zarr/X", tmp_path / "out")
     assert scored == [0]

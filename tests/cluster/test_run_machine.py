@@ -33,6 +33,7 @@ from dcpred.execution.lease import acquire_lock
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.repair import repair
+from dcpred.scoring.request import Request
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred.verification.verify import verify
@@ -46,7 +47,6 @@ from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.task_bodies import zarr_chunks
 from support.data import make_blobs, make_group
-from support.pools import inline
 from support.serving import read_models_once
 
 N_ROWS, N_BLOCKS, CHUNK_ROWS, N_CHUNKS = 280, 3, 50, 6  # blocks of two chunks; the last chunk is not full
@@ -106,7 +106,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         X = make_blobs(N_ROWS, n_features=3, n_classes=3, seed=2).X
         X[CHUNK_ROWS * NAN_CHUNK : CHUNK_ROWS * (NAN_CHUNK + 1)] = np.nan
         x = f"{make_group(folder / 'rows.zarr', X, chunk_rows=CHUNK_ROWS)}/X"
-        report = score(folder / "model", x, folder / "truth", inline)
+        report = score(folder / "model", x, folder / "truth")
         assert report.n_blocks == N_BLOCKS
         assert report.status == {"1": N_ROWS - CHUNK_ROWS, "2": CHUNK_ROWS}
         yield World(folder, folder / "model", x, files_of(folder / "truth"), read(folder / "truth"))
@@ -132,7 +132,7 @@ class RunMachine(RuleBasedStateMachine):
         super().__init__()
         self.world = world
         self.output = Path(mkdtemp(dir=world.folder))
-        self.run, plan, model = plan_run(world.model, world.x, self.output)
+        self.run, plan, model = plan_run(Request(world.model, world.x, self.output))
         with Ledger(self.run, plan.n_blocks).claimed():
             zarr_chunks.create_scores(self.run, model)
         self.records: dict[int, bytes] = {}
@@ -219,7 +219,7 @@ class RunMachine(RuleBasedStateMachine):
         self.sealed = None if self.conflicts else dict(self.records)
 
     def score(self) -> None:
-        score(self.world.model, self.world.x, self.output, inline)
+        score(self.world.model, self.world.x, self.output)
 
     @rule()
     def repair(self) -> None:
@@ -229,7 +229,7 @@ class RunMachine(RuleBasedStateMachine):
         before = files_of(self.output)
         for block in again:
             self.records.pop(block, None)
-        repair(self.world.model, self.world.x, self.output, inline)
+        repair(self.world.model, self.world.x, self.output)
         self.conflicts.clear()
         self.leftovers = False
         self.adopt(again)
@@ -250,7 +250,7 @@ class RunMachine(RuleBasedStateMachine):
                 with pytest.raises(RunHeldError, match="in use by process"):
                     self.score()
             with pytest.raises(RunHeldError, match="in use by process"):
-                repair(self.world.model, self.world.x, self.output, inline)
+                repair(self.world.model, self.world.x, self.output)
             assert files_of(self.output) == before
 
     # --- attempts ---

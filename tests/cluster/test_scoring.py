@@ -19,9 +19,10 @@ import zarr
 from dcpred.execution.workers import InlineWorkers, Pool
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.manifest import ScoreReport
-from dcpred.scoring.blocks import FIRST_FAILURES, FailurePolicy
+from dcpred.scoring.blocks import FIRST_FAILURES
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.repair import repair
+from dcpred.scoring.request import Request
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import read_model
@@ -48,7 +49,7 @@ from support.held_driver import held_driver
 from support.pools import inline
 from support.serving import read_models_once
 
-score_module = importlib.import_module("dcpred.scoring.score")
+score_module = importlib.import_module("dcpred.scoring.whole_run")
 
 
 @pytest.fixture(autouse=True)
@@ -80,8 +81,8 @@ def data(tmp_path: Path, small_blocks: None) -> Path:
     return make_group(tmp_path / "data.zarr", blobs.X, chunk_rows=50)
 
 
-def run(model: Path, data: Path, output: Path, pool: Any = inline, **more: Any) -> ScoreReport:
-    return score(model, f"{data}/X", output, pool, **more)
+def run(model: Path, data: Path, output: Path, pool: Any = None, **more: Any) -> ScoreReport:
+    return score(model, data, output, client=pool, **more)
 
 
 def read(output: Path) -> dict[str, np.ndarray]:
@@ -156,7 +157,7 @@ import sys
 from pathlib import Path
 from dcpred.scoring.score import score
 model, x, out = sys.argv[1:]
-score(Path(model), x, Path(out))
+score(Path(model), x, Path(out), workers=-1)
 assert not {"dask", "distributed", "sklearn"} & set(sys.modules)
 """
 
@@ -179,8 +180,8 @@ def test_a_single_block_takes_no_workers(
         return inline()
 
     monkeypatch.setattr("dcpred.execution.pools.connect", connect)
-    run(model, few, tmp_path / "quarantine", None, tolerance=FailurePolicy(quarantine=True))
-    run(model, data, tmp_path / "many", None)
+    run(model, few, tmp_path / "quarantine", workers=-1, quarantine=True)
+    run(model, data, tmp_path / "many", workers=-1)
     assert asked == ["workers"] * 2
 
 
@@ -214,7 +215,7 @@ def test_the_chunks_of_the_input_change_no_value(
 def test_a_finished_run_writes_nothing(tmp_path: Path, model: Path, data: Path) -> None:
     first = run(model, data, tmp_path / "out")
     before = contents(tmp_path / "out")
-    again = run(model, data, tmp_path / "out", pool=None)
+    again = run(model, data, tmp_path / "out", workers=-1)
     assert contents(tmp_path / "out") == before
     assert (again.scored_blocks, again.status) == (0, first.status)
 
@@ -383,7 +384,7 @@ def test_refusals_write_nothing(tmp_path: Path, model: Path, data: Path) -> None
     def refused(kind: type[Exception], message: str, X: np.ndarray | None = None, **more: Any) -> None:
         source = data if X is None else make_group(tmp_path / f"{len(list(tmp_path.iterdir()))}.zarr", X)
         with pytest.raises(kind, match=message):
-            run(model, source, tmp_path / "out", pool=None, **more)
+            run(model, source, tmp_path / "out", workers=-1, **more)
         assert not (tmp_path / "out").exists()
 
     refused(DataError, "7 features, but the model was trained with 5", np.zeros((9, 7)))
@@ -413,7 +414,7 @@ def test_a_chunk_that_goes_missing_later_stops_its_block_only(
 
 def test_a_model_that_changed_is_refused(tmp_path: Path, model: Path, data: Path) -> None:
     with pytest.raises(ModelFormatError, match="does not exist"):
-        run(tmp_path / "none", data, tmp_path / "out", pool=None)
+        run(tmp_path / "none", data, tmp_path / "out", workers=-1)
 
 
 def test_one_driver_at_a_time(tmp_path: Path, model: Path, data: Path) -> None:
@@ -485,7 +486,7 @@ def test_an_input_that_was_only_touched_is_the_same(
 ) -> None:
     """A run that was cut off goes on, and a finished one is left alone."""
     with monkeypatch.context() as patch:
-        patch.setattr("dcpred.scoring.score.make_manifest", interrupted)
+        patch.setattr("dcpred.scoring.whole_run.make_manifest", interrupted)
         with pytest.raises(InterruptedRunError):
             run(model, data, tmp_path / "out")
     (tmp_path / "out" / "blocks" / "000001.json").unlink()
@@ -510,14 +511,14 @@ def test_a_large_input_that_was_only_touched_is_accepted_by_repair(
     touched(data)
     with pytest.raises(PlanConflictError, match=r"differs in the times .*add --repair"):
         run(model, data, tmp_path / "out")
-    mended = repair(model, f"{data}/X", tmp_path / "out", inline)
+    mended = repair(model, data, tmp_path / "out")
     assert mended.scored_blocks == 0
     assert run(model, data, tmp_path / "out").scored_blocks == 0
     assert open_ledger(tmp_path / "out").has_same_input()
     array = zarr.open_array(data / "X", mode="r+")
     array[...] = array[...][::-1].copy()
     with pytest.raises(PlanConflictError, match="holds other rows than the scored ones"):
-        repair(model, f"{data}/X", tmp_path / "out", inline)
+        repair(model, data, tmp_path / "out")
 
 
 def test_the_same_places_by_other_names_are_the_same_run(
@@ -527,7 +528,9 @@ def test_the_same_places_by_other_names_are_the_same_run(
     (tmp_path / "link").symlink_to(data)
     (tmp_path / "folder").mkdir()
     monkeypatch.chdir(tmp_path / "folder")
-    again = run(model.parent / ".." / model.parent.name / "model", Path("../link"), Path("../out"), pool=None)
+    again = run(
+        model.parent / ".." / model.parent.name / "model", Path("../link"), Path("../out"), workers=-1
+    )
     assert again.scored_blocks == 0
 
 
@@ -565,7 +568,7 @@ def test_a_plan_that_is_not_ours(tmp_path: Path, model: Path, data: Path) -> Non
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "plan.json").write_text("[1, 2]")
     with pytest.raises(PlanConflictError, match="dcpred did not write it"):
-        run(model, data, tmp_path / "out", pool=None)
+        run(model, data, tmp_path / "out", workers=-1)
 
 
 def test_model_and_input_are_opened_once(
@@ -588,6 +591,6 @@ def test_model_and_input_are_opened_once(
     noting("dcpred_tasks.artifacts.model_artifact", "read_document", lambda _place, name: name)
     noting("dcpred_tasks.artifacts.model_artifact", "_read_array", lambda _path, _group, name, *_: name)
     noting("dcpred_tasks.storage.addressed_arrays", "open_stored_array", lambda path, *_: path)
-    plan_run(model, f"{data}/X", tmp_path / "out")
+    plan_run(Request(model, f"{data}/X", tmp_path / "out"))
     assert read.count("model.json") == read.count(f"{data}/X") == 1
     assert len(read) == len(set(read)) > 10

@@ -26,6 +26,7 @@ from dcpred.runs.status import run_status
 from dcpred.scoring import score_shard as module
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.repair import repair
+from dcpred.scoring.request import Request
 from dcpred.scoring.score import score
 from dcpred.scoring.score_shard import ShardReport, score_shard
 from dcpred.training.train import train
@@ -43,7 +44,6 @@ from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.task_bodies import zarr_chunks
 from support.data import make_blobs, make_group
-from support.pools import inline
 from support.reporters import Recorder
 from support.serving import read_models_once
 from support.stores import StoreServer, used
@@ -72,7 +72,7 @@ def known(tmp_path_factory: pytest.TempPathFactory, small_blocks: None) -> Path:
     settings = {"landmarks": 6, "products": 8, "n_leaves": 4}
     train(rows, folder / "model", settings=settings)
     make_group(folder / "data.zarr", blobs.X, blobs.y, chunk_rows=50)
-    score(folder / "model", f"{folder}/data.zarr/X", folder / "whole", inline)
+    score(folder / "model", f"{folder}/data.zarr/X", folder / "whole")
     return folder
 
 
@@ -94,11 +94,11 @@ def output(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 def shard(known: Path, output: Place, text: str, **more: Any) -> ScoreReport | ShardReport:
     index, count = map(int, text.split("/"))
     x = f"{known}/data.zarr/X"
-    return score_shard(known / "model", x, output.address, Shard(index, count), inline, **more)
+    return score(known / "model", x, output.address, shard=Shard(index, count), **more)
 
 
 def whole(known: Path, output: Place, **more: Any) -> ScoreReport:
-    return score(known / "model", f"{known}/data.zarr/X", output.address, inline, **more)
+    return score(known / "model", f"{known}/data.zarr/X", output.address, **more)
 
 
 def check_as_by_one_driver(known: Path, output: Place) -> None:
@@ -166,7 +166,7 @@ def test_who_keeps_whom_out(known: Path, output: Place) -> None:
         assert isinstance(shard(known, output, "0/4"), ShardReport)
         for refused in (
             lambda: whole(known, output),
-            lambda: repair(known / "model", f"{known}/data.zarr/X", output.address, inline),
+            lambda: repair(known / "model", f"{known}/data.zarr/X", output.address),
         ):
             with pytest.raises(RunHeldError, match=r"shard 1/4 is in use by process .*\. Wait for all"):
                 refused()
@@ -193,7 +193,7 @@ def test_all_at_once(known: Path, output: Place, monkeypatch: pytest.MonkeyPatch
     """Every shard twice, and all of them begin at the same moment: what is refused was in use."""
     ended: list[Any] = []
     finished: list[int] = []
-    run_now, _, model = plan_run(known / "model", f"{known}/data.zarr/X", output.address)
+    run_now, _, model = plan_run(Request(known / "model", f"{known}/data.zarr/X", output.address))
     planned = zarr_chunks.planned_scores(run_now, model)  # It filters warnings, which is not for threads.
     monkeypatch.setattr(zarr_chunks, "planned_scores", lambda *_: planned)
     finish = Ledger.finish
@@ -368,7 +368,7 @@ def test_metadata_that_another_shard_made_are_left_alone(
     known: Path, output: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shards may have different versions of Zarr, which write the same metadata in other words."""
-    run, _, model = plan_run(known / "model", f"{known}/data.zarr/X", output.address)
+    run, _, model = plan_run(Request(known / "model", f"{known}/data.zarr/X", output.address))
     planned = zarr_chunks.planned_scores(run, model)
     real = zarr_chunks.zarr_arrays.metadata_file
     files = iter([zarr_chunks.metadata_name(name) for name in (*run.arrays, "")])
@@ -392,10 +392,9 @@ def test_workers_are_not_asked_for_where_nothing_is_left(known: Path, folder: Pl
         pytest.fail("there is nothing to do")
 
     shard(known, folder, "0/2")
-    x = f"{known}/data.zarr/X"
-    again = score_shard(known / "model", x, folder.address, Shard(0, 2), none)
-    assert isinstance(again, ShardReport)
-    empty = score_shard(known / "model", x, folder.address, Shard(30, 31), none)
+    request = Request(known / "model", f"{known}/data.zarr/X", folder.address, pool=none)
+    assert isinstance(score_shard(request, Shard(0, 2)), ShardReport)
+    empty = score_shard(request, Shard(30, 31))
     assert isinstance(empty, ShardReport)
     assert (empty.shard_blocks, empty.left_blocks) == (0, 5)
 

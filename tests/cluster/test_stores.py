@@ -27,9 +27,9 @@ from dcpred.execution.pools import connect
 from dcpred.execution.workers import Pool, Workers
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.status import run_status
-from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.repair import repair
+from dcpred.scoring.request import Request
 from dcpred.scoring.score import score
 from dcpred.training.fit import publish, trained_beside
 from dcpred.training.train import train
@@ -61,6 +61,7 @@ from support.held_driver import held_driver
 from support.html_pages import seen
 from support.mutations import mutated
 from support.pools import inline, verify_by
+from support.runs import report_of_incomplete
 from support.stores import (
     BUCKET,
     SECRETS,
@@ -78,7 +79,6 @@ KIND = "s3" if STORE == "moto" else STORE
 told_apart = pytest.mark.skipif(KIND != "s3", reason="processes are told apart by the keys of S3")
 N_ROWS, N_BLOCKS = 1_950, 10
 BAD_ROWS = {3: np.nan, 777: np.inf, 1_949: -np.inf}
-QUARANTINE = FailurePolicy(quarantine=True)
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def known(tmp_path_factory: pytest.TempPathFactory, small_blocks: None, store: P
     for row, value in BAD_ROWS.items():
         X[row, 1] = value
     make_group(folder / "data.zarr", X, blobs.y, chunk_rows=50)
-    score(folder / "model", f"{folder / 'data.zarr'}/X", folder / "out", inline)
+    score(folder / "model", folder / "data.zarr", folder / "out")
     made = Known(folder, store.address("known", folder.name + os.urandom(3).hex()))
     publish(folder / "model", open_place(made.model))
     upload(folder / "data.zarr", open_place(made.data))
@@ -177,7 +177,7 @@ def workers(tmp_path_factory: pytest.TempPathFactory, store: Proxy) -> Iterator[
 def finished(known: Known, workers: Pool) -> Place:
     """A finished output on the store, which no test may change."""
     place = open_place(f"{known.root}/finished")
-    report = score(known.model, known.x, place.address, workers)
+    report = score(known.model, known.x, place.address, client=workers)
     assert report.scored_blocks == N_BLOCKS
     return place
 
@@ -285,7 +285,7 @@ def test_scores_are_those_of_a_disk(known: Known, finished: Place) -> None:
 
 def test_a_finished_run_writes_nothing(known: Known, finished: Place) -> None:
     before = finished.listing()
-    report = score(known.model, known.x, finished.address, inline)
+    report = score(known.model, known.x, finished.address)
     assert report.scored_blocks == 0
     assert finished.listing() == before
 
@@ -378,7 +378,7 @@ def test_an_output_may_be_copied_from_a_disk(known: Known, output: Place) -> Non
 
 
 def test_scores_of_a_store_may_lie_on_a_disk(known: Known, tmp_path: Path) -> None:
-    score(known.model, known.x, tmp_path / "out", inline)
+    score(known.model, known.x, tmp_path / "out")
     assert score_bytes(files(tmp_path / "out")) == known.chunks()
 
 
@@ -387,7 +387,7 @@ def test_an_attempt_is_told_from_any_other(
     known: Known, output: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where two attempts at a block agree in all that they measured, one of them made the record."""
-    run, _, model = plan_run(known.model, known.x, output.address)
+    run, _, model = plan_run(Request(known.model, known.x, output.address))
     zarr_chunks.create_scores(run, model)
     monkeypatch.setattr(task.time, "perf_counter", lambda: 0.0)
     monkeypatch.setattr(task, "peak_memory_bytes", lambda: 0)
@@ -477,12 +477,12 @@ def test_damage_is_found_and_mended(known: Known, done: Place, workers: Pool) ->
         report = verify_by(workers, done.address, level)
         assert {f.file: f.kind for f in report.findings} == {name: kind for name, (_, kind) in DAMAGE.items()}
     with pytest.raises(IncompleteError, match="is modified or damaged") as refused:
-        score(known.model, known.x, done.address, inline)
+        score(known.model, known.x, done.address)
     assert f"`dcpred verify {as_arguments(done.address)}`" in str(refused.value)
-    report = repair(known.model, known.x, done.address, workers)
+    report = repair(known.model, known.x, done.address, client=workers)
     assert report.scored_blocks == 6
     check_whole(done, known)
-    assert repair(known.model, known.x, done.address, inline, level="fast").scored_blocks == 0
+    assert repair(known.model, known.x, done.address, level="fast").scored_blocks == 0
 
 
 def test_a_chunk_that_is_written_again_is_only_suspected(known: Known, done: Place) -> None:
@@ -502,7 +502,7 @@ def test_damaged_metadata_are_told_beside_chunks_of_another_tag(
     for level in ("fast", "full", "sample"):
         kinds = {f.kind for f in verify_by(workers, done.address, level).findings}
         assert kinds == {Kind.METADATA}
-    repair(known.model, known.x, done.address, workers)
+    repair(known.model, known.x, done.address, client=workers)
     check_whole(done, known)
 
 
@@ -528,10 +528,10 @@ def test_spoiled_requests_cost_nothing_but_time(
     proxy.set_faults(*spoiling(0.08))
     for _ in range(8):
         with suppress(OSError, IncompleteError):
-            score(known.model, known.x, output.address, workers)
+            score(known.model, known.x, output.address, client=workers)
             break
     proxy.set_faults()
-    score(known.model, known.x, output.address, workers)
+    score(known.model, known.x, output.address, client=workers)
     after = proxy.counts()
     assert sum(after.get(name, 0) - before.get(name, 0) for name in after if " " in name) > 10
     check_whole(output, known)
@@ -543,10 +543,10 @@ def test_a_store_that_is_not_there_for_a_while_damages_nothing(
     """A 503 is no damaged chunk, whatever may be given up."""
     proxy.set_faults({"match": "^GET [^?]*data.zarr/X/c/", "fault": "503 before"})
     with pytest.raises(IncompleteError, match="503"):
-        score(known.model, known.x, output.address, inline, tolerance=QUARANTINE)
+        score(known.model, known.x, output.address, quarantine=True)
     assert output.names("blocks") == set()
     proxy.set_faults()
-    report = score(known.model, known.x, output.address, inline, tolerance=QUARANTINE)
+    report = score(known.model, known.x, output.address, quarantine=True)
     assert report.status == {"1": N_ROWS - len(BAD_ROWS), "2": len(BAD_ROWS)}
     check_whole(output, known)
 
@@ -559,7 +559,7 @@ def test_what_cannot_be_read_is_not_missing(
     X = open_array(known.x)
     operations: list[tuple[str, Callable[[], object]]] = [
         ("^(GET|HEAD) .*X/c/", lambda: zarr_arrays.read_rows(X, 0, 100)),
-        ("^GET .*(list-type|prefix)", lambda: plan_run(known.model, known.x, finished.address)),
+        ("^GET .*(list-type|prefix)", lambda: plan_run(Request(known.model, known.x, finished.address))),
         ("^GET .*zarr.json", lambda: open_array(known.x)),
         ("^GET .*model.json", lambda: dcpred.load_model(known.model)),
         ("^GET .*arrays", lambda: dcpred.load_model(known.model)),
@@ -585,7 +585,7 @@ def test_a_missing_bucket_holds_no_absent_rows(known: Known, output: Place) -> N
         (known.model, known.x, f"{KIND}://missing/out"),
     ):
         with pytest.raises(ResourceError, match=f"the bucket {KIND}://missing does not exist"):
-            score(*asked, inline)
+            score(*asked)
     assert output.names("") == set()
 
 
@@ -595,9 +595,11 @@ def test_missing_chunks_of_the_input_are_told(known: Known, output: Place, worke
     data.remove("X/c/4/0")
     alter(data, "X/c/10/0")
     with pytest.raises(DataError, match=r"chunk .*X/c/4/0 .*is missing"):
-        score(known.model, f"{data.address}/X", output.address, inline)
+        score(known.model, data.address, output.address)
     assert output.names("") == set()
-    report = score(known.model, f"{data.address}/X", output.address, workers, tolerance=QUARANTINE)
+    report = report_of_incomplete(
+        score, known.model, data.address, output.address, client=workers, quarantine=True
+    )
     assert (report.status["5"], report.status["6"]) == (50, 50)
 
 
@@ -619,7 +621,7 @@ def test_requests_that_the_state_of_a_run_takes(
     place = re.escape(parse(output.address).path)
     listing = f"^GET (?=[^ ]*(list-type=2|comp=list))[^ ]*prefix={place}/blocks/"
     reading = f"^GET [^? ]*{place}/blocks/"
-    assert requests(reading, lambda: score(known.model, known.x, output.address, inline)) == 0
+    assert requests(reading, lambda: score(known.model, known.x, output.address)) == 0
     assert requests(listing, lambda: run_status(output.address)) == N_BLOCKS // 2
     assert requests(reading, lambda: run_status(output.address)) == 0
     assert requests(reading, lambda: verify(output.address, "fast")) == N_BLOCKS
@@ -637,7 +639,7 @@ def test_a_store_without_conditions_is_no_place_for_outputs(
     told = command("score", known.model, known.data, output.address, code=3).stderr
     assert "this store ignores the conditions of writing" in told
     assert output.names("") == set()
-    score(known.model, known.x, tmp_path / "out", inline)
+    score(known.model, known.x, tmp_path / "out")
     assert score_bytes(files(tmp_path / "out")) == known.chunks()
 
 
@@ -648,7 +650,7 @@ def test_workers_without_rights_are_refused(
 ) -> None:
     proxy.set_faults({"match": f"^{method} .* {WORKER_KEY}$", "fault": "403 before"})
     with pytest.raises(SchedulerError, match=r"cannot read and write .*refuses it.*credentials that may"):
-        score(known.model, known.x, output.address, workers)
+        score(known.model, known.x, output.address, client=workers)
     assert output.names("") == set()
 
 
@@ -658,7 +660,7 @@ def test_workers_that_may_not_read_the_input_give_nothing_up(
 ) -> None:
     proxy.set_faults({"match": f"^GET .*data.zarr.* {WORKER_KEY}$", "fault": "403 before"})
     with pytest.raises(DcpredError, match="refuses it"):
-        score(known.model, known.x, output.address, workers, tolerance=QUARANTINE)
+        score(known.model, known.x, output.address, client=workers, quarantine=True)
     assert output.names("blocks") == set()
 
 
@@ -671,18 +673,18 @@ def test_a_killed_driver_is_followed_when_its_lease_has_expired(
         driver.wait_until_held()
         processes.wait_until(lambda: len(output.names("blocks")) == 4, driver.process)
         with pytest.raises(RunHeldError, match="is in use by process"):
-            score(known.model, known.x, output.address, workers)
+            score(known.model, known.x, output.address, client=workers)
         driver.process.kill()
         driver.process.wait()
         assert store_lease.lock_holder(output) == ""
         monkeypatch.setattr(store_lease, "_is_dead", lambda *_: False)
         with pytest.raises(RunHeldError, match="is in use by process"):
-            score(known.model, known.x, output.address, workers)
+            score(known.model, known.x, output.address, client=workers)
     with monkeypatch.context() as patch:
         patch.setattr(store_lease, "EXPIRY_SECONDS", 0.0)
         processes.wait_until(lambda: store_lease.lock_holder(output) == "")
     monkeypatch.setattr(store_lease, "_silent", lambda *_: store_lease.expiry_seconds() + 1)
-    report = score(known.model, known.x, output.address, workers)
+    report = score(known.model, known.x, output.address, client=workers)
     assert report.scored_blocks == N_BLOCKS - 4
     check_whole(output, known)
 
@@ -706,7 +708,7 @@ def test_a_driver_that_lost_its_lease_stops(
     )
     monkeypatch.setattr("dcpred.scoring.blocks.score_block", overtaken)
     with pytest.raises(RunHeldError, match="was taken over by another"):
-        score(known.model, known.x, output.address, inline)
+        score(known.model, known.x, output.address)
     assert "manifest.json" not in output.names("")
     assert len(output.names("blocks")) < N_BLOCKS
     assert json.loads(read(output, store_lease.LOCK))["holder"] == "another"
@@ -841,7 +843,7 @@ def test_no_secret_is_told(known: Known, finished: Place, proxy: Proxy, impatien
 
     for data in stored(finished).values():
         check(data)
-    run, _, _ = plan_run(known.model, known.x, finished.address)
+    run, _, _ = plan_run(Request(known.model, known.x, finished.address))
     opened = store_requests.open_store(KIND, BUCKET, ())
     for value in (run, open_ledger(finished.address), finished.address, opened):
         check(pickle.dumps(value))

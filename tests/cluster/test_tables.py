@@ -18,6 +18,7 @@ from dcpred.datasets.importing import find_schema
 from dcpred.evaluation import evaluate
 from dcpred.refreshing.refresh import refresh
 from dcpred.scoring.planning import plan_run
+from dcpred.scoring.request import Request
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_compare.rows import draw_rows
@@ -187,10 +188,10 @@ def test_rows_that_are_encoded_otherwise_are_refused(
     words = r"Cannot score .*o\.zarr/X with this model: .* encoded differently .*\. Import .* --like .*model"
     x = f"{tmp_path}/o.zarr/X"
     calls = [
-        lambda: plan_run(folder / "model", x, tmp_path / "scores"),
-        lambda: score(folder / "model", x, tmp_path / "scores", inline),
+        lambda: plan_run(Request(folder / "model", x, tmp_path / "scores")),
+        lambda: score(folder / "model", x, tmp_path / "scores"),
         lambda: evaluate(folder / "model", tmp_path / "o.zarr", cost=False),
-        lambda: refresh(folder / "model", x, tmp_path / "root", inline),
+        lambda: refresh(folder / "model", x, tmp_path / "root"),
     ]
     for call in calls:
         with pytest.raises(DataError, match=words):
@@ -210,11 +211,13 @@ def test_raw_numbers_are_taken_as_they_are(folder: Path, tmp_path: Path) -> None
     group = zarr.create_group(tmp_path / "raw.zarr")
     group.create_array("X", data=X)
     group.create_array("y", data=np.arange(600) % 2)
-    assert plan_run(folder / "model", f"{tmp_path}/raw.zarr/X", tmp_path / "scores")[0].n_rows == 600
+    assert plan_run(Request(folder / "model", f"{tmp_path}/raw.zarr/X", tmp_path / "scores"))[0].n_rows == 600
     trained(tmp_path / "raw.zarr", tmp_path / "plain")
-    assert plan_run(tmp_path / "plain", f"{folder}/known.zarr/X", tmp_path / "scores")[0].n_rows == 600
+    assert (
+        plan_run(Request(tmp_path / "plain", f"{folder}/known.zarr/X", tmp_path / "scores"))[0].n_rows == 600
+    )
     zarr.create_array(tmp_path / "single.zarr", data=X)
-    assert plan_run(folder / "model", str(tmp_path / "single.zarr"), tmp_path / "s")[0].n_rows == 600
+    assert plan_run(Request(folder / "model", str(tmp_path / "single.zarr"), tmp_path / "s"))[0].n_rows == 600
 
 
 def test_metadata_of_a_group_that_are_damaged_do_not_count_as_none(folder: Path, tmp_path: Path) -> None:
@@ -259,7 +262,7 @@ def test_a_model_whose_schema_is_none_is_refused(folder: Path, tmp_path: Path, s
         load_model(copied)
     assert "\n" not in str(caught.value)
     with pytest.raises((ModelFormatError, DataError)):
-        plan_run(copied, f"{folder}/known.zarr/X", tmp_path / "scores")
+        plan_run(Request(copied, f"{folder}/known.zarr/X", tmp_path / "scores"))
 
 
 @pytest.mark.parametrize(

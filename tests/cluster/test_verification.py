@@ -22,7 +22,6 @@ from dcpred.execution.pools import connect
 from dcpred.execution.workers import Workers
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.manifest import ScoreReport
-from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
 from dcpred.training.train import train
@@ -38,13 +37,13 @@ from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.task_bodies import verify_block
 from support.data import make_blobs, make_group
 from support.models import fixed_cases, leaf_and_doubt
-from support.pools import inline, verify_by
+from support.pools import verify_by
+from support.runs import report_of_incomplete
 from support.serving import read_models_once
 
 N_ROWS = 970
 LEVELS = ("fast", "sample", "full")
 VARIANTS = ("two classes", "three classes", "regression", "not finite", "labels")
-QUARANTINE = FailurePolicy(quarantine=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -92,11 +91,11 @@ def folder(made: Callable[[str], Path], tmp_path: Path) -> Path:
 
 
 def run(folder: Path, **more: Any) -> ScoreReport:
-    return score(folder / "model", f"{folder}/data.zarr/X", folder / "out", inline, **more)
+    return score(folder / "model", f"{folder}/data.zarr/X", folder / "out", **more)
 
 
 def mend(folder: Path, **more: Any) -> ScoreReport:
-    return repair(folder / "model", f"{folder}/data.zarr/X", folder / "out", inline, **more)
+    return repair(folder / "model", f"{folder}/data.zarr/X", folder / "out", **more)
 
 
 def found(output: Path, level: str = "full", **more: Any) -> list[Kind]:
@@ -424,7 +423,7 @@ def test_rule_a_repair_that_is_cut_off_goes_on(folder: Path, monkeypatch: pytest
     with pytest.raises(IncompleteError, match="no commit record"):
         run(folder)
     with monkeypatch.context() as patch:
-        patch.setattr("dcpred.scoring.repair.score", cut)
+        patch.setattr("dcpred.scoring.repair.score_all_rows", cut)
         with pytest.raises(KeyboardInterrupt):
             mend(folder)
     assert run(folder).scored_blocks == 1
@@ -448,7 +447,7 @@ def given_up(folder: Path) -> tuple[Path, Path, bytes]:
     lost = folder / "data.zarr" / "X" / "c" / "7" / "0"
     held = lost.read_bytes()
     lost.unlink()
-    report = run(folder, tolerance=QUARANTINE)
+    report = report_of_incomplete(run, folder, quarantine=True)
     assert report.status == {"1": N_ROWS - 50, "5": 50}
     return folder, lost, held
 
@@ -483,11 +482,12 @@ def test_rule_rows_given_up_keep_their_record_while_input_is_missing(
 ) -> None:
     folder, lost, _ = given_up
     before = contents(folder / "out")
-    assert mend(folder).status["5"] == 50
+    assert report_of_incomplete(mend, folder).status["5"] == 50
     assert contents(folder / "out") == before
     lost.write_bytes(b"damaged")
-    assert mend(folder).status["5"] == 50
-    assert mend(folder, tolerance=QUARANTINE).status == {"1": N_ROWS - 50, "6": 50}
+    assert report_of_incomplete(mend, folder).status["5"] == 50
+    report = report_of_incomplete(mend, folder, quarantine=True)
+    assert report.status == {"1": N_ROWS - 50, "6": 50}
 
 
 def test_rule_a_repair_from_other_rows_is_refused(given_up: tuple[Path, Path, bytes]) -> None:
@@ -509,12 +509,12 @@ def test_rule_a_repair_from_another_place_or_plan_is_refused(given_up: tuple[Pat
     (folder / "other.zarr" / "X" / "c" / "7" / "0").write_bytes(held)
     before = contents(folder / "out")
     with pytest.raises(PlanConflictError, match="it was made from"):
-        repair(folder / "model", f"{folder}/other.zarr/X", folder / "out", inline)
+        repair(folder / "model", f"{folder}/other.zarr/X", folder / "out")
     lost.write_bytes(held)
     with pytest.raises(PlanConflictError, match="differs in outputs"):
         mend(folder, outputs=("label",))
     with pytest.raises(PlanConflictError, match="holds no plan"):
-        repair(folder / "model", f"{folder}/data.zarr/X", folder / "none", inline)
+        repair(folder / "model", f"{folder}/data.zarr/X", folder / "none")
     assert contents(folder / "out") == before
 
 
@@ -522,7 +522,7 @@ def test_by_worker_processes(folder: Path) -> None:
     flip(chunk(folder, 5), np.random.default_rng(0))
     pool = partial(connect, 1, None)
     assert [f.kind for f in verify(folder / "out", "full", workers=1).findings] == [Kind.DAMAGED_CHUNK]
-    repair(folder / "model", f"{folder}/data.zarr/X", folder / "out", pool)
+    repair(folder / "model", f"{folder}/data.zarr/X", folder / "out", client=pool)
     assert verify(folder / "out", "sample", workers=1, rows=50, seed=1).ok
 
 

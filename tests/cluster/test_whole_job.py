@@ -22,7 +22,6 @@ from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.place_types import Place
 from support.data import make_blobs
 from support.far_workers import far_workers
-from support.pools import inline
 from support.stores import SECRETS, StoreServer, used
 
 N_ROWS, N_BLOCKS = 400, 8
@@ -144,7 +143,7 @@ def on_a_disk(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Told:
     import_data(str(sources / "known.csv"), data, target="label", chunk_rows=50)
     import_data(str(sources / "new.csv"), new, chunk_rows=50)
     trained = train(data, folder / "model", settings=SETTINGS)
-    scored = score(folder / "model", f"{new}/X", folder / "out", inline)
+    scored = score(folder / "model", new, folder / "out")
     rows = [(row, "non_finite_feature") for row in BAD_ROWS]
     accuracy = evaluate(folder / "model", data, cost=False)["accuracy"]
     told = {"hash": trained.hash, "rows": rows, "accuracy": accuracy, "status": scored.status}

@@ -52,7 +52,7 @@ def test_no_module_of_the_client_comes_to_a_worker_that_trains_or_scores(tmp_pat
         assert not [name for name in trained if name.startswith("dcpred")]
     with connect(1) as workers:
         assert isinstance(workers, DaskWorkers)
-        score(tmp_path / "model", f"{data}/X", tmp_path / "scores", lambda: nullcontext(workers))
+        score(tmp_path / "model", data, tmp_path / "scores", client=lambda: nullcontext(workers))
         (scored,) = workers.client.run(eval, LOADED).values()
         assert scored == []
 

@@ -22,7 +22,6 @@ from dcpred_tasks.storage.place import Folder
 from dcpred_tasks.storage.zarr_arrays import find_array
 from dcpred_tasks.task_bodies import score_block as task
 from support.data import make_blobs
-from support.pools import inline
 
 N_ROWS = 400
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -48,7 +47,7 @@ def made(folder: Path, variant: str) -> Path:
         import_data(f"{folder}/{name}.csv", f"{folder}/{name}.zarr", target="kind", chunk_rows=150)
     settings = {"n_leaves": 2, "landmarks": 4, "products": 3} | SETTINGS[variant]
     train(f"{folder}/known.zarr", folder / "model", settings=settings)
-    score(folder / "model", f"{folder}/data.zarr/X", folder / "out", inline)
+    score(folder / "model", f"{folder}/data.zarr/X", folder / "out")
     return folder
 
 
@@ -99,7 +98,7 @@ def test_an_unfinished_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(task, "score_with_leaves", fail)
     with pytest.raises(Exception, match="cut off"):
-        score(folder / "model", f"{folder}/known.zarr/X", folder / "cut", inline)
+        score(folder / "model", f"{folder}/known.zarr/X", folder / "cut")
     seen = xr.open_zarr(folder / "cut" / "scores.zarr")
     assert not seen.status.any()
     assert np.isnan(seen.decision.values).all()
@@ -118,8 +117,8 @@ def test_a_driver_that_died_before_the_group_was_there(
     with monkeypatch.context() as patch:
         patch.setattr(Folder, "create", cut_off_at_the_group)
         with pytest.raises(KeyboardInterrupt):
-            score(folder / "model", f"{folder}/known.zarr/X", folder / "cut", inline)
-    score(folder / "model", f"{folder}/known.zarr/X", folder / "cut", inline)
+            score(folder / "model", f"{folder}/known.zarr/X", folder / "cut")
+    score(folder / "model", f"{folder}/known.zarr/X", folder / "cut")
     assert verify(folder / "cut", "full").ok
     path = folder / "cut" / "scores.zarr"
     check_equal(xr.open_zarr(path), path, dict.fromkeys(("decision", "label", "status"), ("sample",)))
@@ -151,7 +150,7 @@ def test_altered_metadata_are_found_and_repaired(tmp_path: Path, how: str) -> No
     (folder / "out" / "manifest.json").unlink()
     found = verify(folder / "out", "full").findings
     assert [(finding.kind, finding.file) for finding in found] == [(Kind.METADATA, f"scores.zarr/{name}")]
-    repair(folder / "model", f"{folder}/data.zarr/X", folder / "out", inline)
+    repair(folder / "model", f"{folder}/data.zarr/X", folder / "out")
     assert path.read_bytes() == before
     assert verify(folder / "out", "full").ok
 

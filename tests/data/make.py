@@ -58,7 +58,7 @@ def main(folder: Path) -> None:
         for name, value in CHUNKS.items():
             stack.enter_context(mock.patch(name, value))
         train(f"{folder}/known.zarr", folder / "model", settings=settings)
-        score(folder / "model", f"{folder}/new.zarr/X", folder / "scores", inline)
+        score(folder / "model", f"{folder}/new.zarr/X", folder / "scores")
     for name in ("known.csv", "new.csv", "scores/lock"):
         (folder / name).unlink()
 

@@ -26,7 +26,6 @@ from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.training.settings import make_settings, settings_dict
 from support.leaf_models import with_baseline
-from support.pools import inline
 
 N_ROWS, N_SCORED = 150, 40
 COMMON: dict[str, Any] = {"landmarks": 4, "random_state": 0}
@@ -123,7 +122,7 @@ def write_run(folder: Path) -> None:
         with mock.patch("socket.gethostname", return_value="host"):
             train(f"{made}/known.zarr", path / "model", settings=settings)
             import_data(path / "new.csv", path / "new.zarr", like=path / "model")
-            score(path / "model", f"{made}/new.zarr/X", path / "scores", inline)
+            score(path / "model", f"{made}/new.zarr/X", path / "scores")
         for name in ("known.csv", "new.csv", "scores/lock"):
             (path / name).unlink(missing_ok=True)
         shutil.make_archive(str(folder / "run-01"), "xztar", made)

@@ -18,9 +18,6 @@ import zarr
 from deltalake import DeltaTable, write_deltalake
 from numpy.typing import NDArray
 
-from dcpred.scoring.planning import Columns
-from dcpred_tasks.artifacts.block_files import PARQUET, ZARR
-from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.storage.place import open_place
 from support.data import make_blobs, make_group
 
@@ -77,7 +74,7 @@ class Input(ABC):
     columns  what a refresh of it writes
     """
 
-    columns: ClassVar[Columns] = {}
+    columns: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, folder: Path, n: int, per_chunk: int, seed: int = 0) -> None:
         self.folder, self.per_chunk = folder, per_chunk
@@ -87,10 +84,6 @@ class Input(ABC):
     @abstractmethod
     def data(self) -> str:
         """What a command takes."""
-
-    def x(self, model: Path | str) -> str:
-        """The address of its rows as a model takes them."""
-        return find_rows(self.data, "X", model)
 
     @property
     @abstractmethod
@@ -179,7 +172,7 @@ class ZarrInput(Input):
 class ParquetInput(Input):
     """A folder of Parquet files, whose row groups have many sizes."""
 
-    columns: ClassVar[Columns] = {"artifacts": (ZARR, PARQUET), "ids": ("order", "code")}
+    columns: ClassVar[dict[str, Any]] = {"parquet": True, "id": ("order", "code")}
     ending = "parquet"
 
     def __init__(self, folder: Path, n: int, per_chunk: int, seed: int = 0) -> None:
@@ -269,7 +262,7 @@ class ArrowInput(ParquetInput):
 class DeltaInput(Input):
     """A Delta table."""
 
-    columns: ClassVar[Columns] = {"artifacts": (ZARR, PARQUET), "ids": ("order", "code")}
+    columns: ClassVar[dict[str, Any]] = {"parquet": True, "id": ("order", "code")}
 
     def __init__(self, folder: Path, n: int, per_chunk: int, seed: int = 0) -> None:
         super().__init__(folder, n, per_chunk)

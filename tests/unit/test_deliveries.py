@@ -202,7 +202,7 @@ def test_a_finished_output_is_delivered_without_input_and_model(
     """The process died between the manifest and the commit."""
     copy = shutil.copytree(model, tmp_path / "model")
     with monkeypatch.context() as patch:
-        patch.setattr("dcpred.scoring.score.deliver_finished", killed)
+        patch.setattr("dcpred.scoring.whole_run.deliver_finished", killed)
         with pytest.raises(Killed):
             score(copy, new, "out")
     new.unlink()

@@ -19,6 +19,7 @@ from dcpred.datasets.splitting import split
 from dcpred.evaluation import evaluate
 from dcpred.explanation import explain_stored
 from dcpred.scoring.planning import plan_run
+from dcpred.scoring.request import Request
 from dcpred.training.fit import check_training_data
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.class_codes import class_labels
@@ -252,8 +253,8 @@ def test_every_direct_reader_refuses_packed_rows(packed: Path, model: Path, tmp_
     fitted = DCPredClassifier(n_leaves=1, landmarks=4, random_state=0).fit(FLOATS, FLOATS[:, 0] > 0)
     readers: dict[str, Callable[[], Any]] = {
         "train": lambda: check_training_data(x, y, None, Settings()),
-        "score": lambda: plan_run(model, x, tmp_path / "o"),
-        "score with quarantine": lambda: plan_run(model, x, tmp_path / "o", may_lack_chunks=True),
+        "score": lambda: plan_run(Request(model, x, tmp_path / "o")),
+        "score with quarantine": lambda: plan_run(Request(model, x, tmp_path / "o"), repairs=True),
         "evaluate": lambda: evaluate(model, packed),
         "explain": lambda: explain_stored(model, x, [5]),
         "split": lambda: split(str(packed)),

@@ -31,7 +31,6 @@ from dcpred.explanation import explain_stored
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.errors import DataError, DcpredError, SchedulerError, SettingsError
-from support.pools import inline
 from support.searches import few_candidates
 from support.setting_words import classifier_with, regressor_with
 
@@ -726,11 +725,11 @@ def test_stored_whole_numbers_that_float64_rounds_are_refused(tmp_path: Path) ->
     x = f"{data}/X"
     doors: list[Callable[[], Any]] = [
         lambda: train(data, tmp_path / "other", settings=settings),
-        lambda: score(model, x, tmp_path / "out", inline),
+        lambda: score(model, x, tmp_path / "out"),
         lambda: evaluate(model, tmp_path / "rounded.zarr", cost=False),
         lambda: explain_stored(model, x, [150]),
     ]
     for door in doors:
         with pytest.raises(DcpredError, match=rf"column 'amount': it holds the integer {2**60 + 1}, which"):
             door()
-    assert score(model, f"{tmp_path}/exact.zarr/X", tmp_path / "new", inline).status == {"1": 200}
+    assert score(model, f"{tmp_path}/exact.zarr/X", tmp_path / "new").status == {"1": 200}

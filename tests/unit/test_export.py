@@ -34,7 +34,6 @@ from dcpred_tasks.storage import stored_chunks
 from dcpred_tasks.tables import score_columns
 from dcpred_tasks.task_bodies import score_block as task
 from support.data import make_blobs
-from support.pools import inline
 from support.reporters import Recorder
 
 N_ROWS, CHUNK_ROWS = 460, 50
@@ -104,7 +103,7 @@ def _make(folder: Path, name: str) -> None:
     group.create_array("two", data=np.zeros((N_ROWS, 2)))
     settings = SETTINGS | RUNS[name]
     train(f"{folder}/known.zarr", folder / "model", settings=settings)
-    score(folder / "model", f"{folder}/new.zarr/X", folder / "out", inline)
+    score(folder / "model", f"{folder}/new.zarr/X", folder / "out")
 
 
 def arrays(folder: Path) -> dict[str, Any]:
@@ -267,7 +266,7 @@ def scored(runs: Callable[[str], Path], tmp_path: Path) -> Path:
     for name in ("model", "known.zarr", "new.zarr"):
         shutil.copytree(runs("names") / name, folder / name)
     zarr.open_group(folder / "new.zarr", mode="r+").attrs["dcpred_ids"] = ["id"]
-    score(folder / "model", f"{folder}/new.zarr/X", folder / "out", inline)
+    score(folder / "model", f"{folder}/new.zarr/X", folder / "out")
     return folder
 
 
@@ -294,7 +293,7 @@ def test_columns_of_other_rows_do_not_stand_beside_scores(
     if large:
         monkeypatch.setattr(stored_chunks, "CONTENT_BYTES", 0)
         shutil.rmtree(scored / "out")
-        score(scored / "model", f"{scored}/new.zarr/X", scored / "out", inline)
+        score(scored / "model", f"{scored}/new.zarr/X", scored / "out")
     assert done(scored, tmp_path / "before.csv").columns[0] == "id"
     written_again(scored, name, reversed_rows)
     data = f"{scored}/new.zarr"
@@ -317,7 +316,7 @@ def test_rows_before_those_that_came_later_are_the_same(
     if large:
         monkeypatch.setattr(stored_chunks, "CONTENT_BYTES", 0)
         shutil.rmtree(scored / "out")
-        score(scored / "model", f"{scored}/new.zarr/X", scored / "out", inline)
+        score(scored / "model", f"{scored}/new.zarr/X", scored / "out")
     group = zarr.open_group(scored / "new.zarr", mode="r+")
     for name in ("X", "id"):
         group[name].append(group[name][:7])
@@ -506,7 +505,7 @@ def test_a_run_of_which_nothing_is_done(
     folder = runs("names")
     monkeypatch.setattr(task, "score_with_leaves", fail)
     with pytest.raises(IncompleteError):
-        score(folder / "model", f"{folder}/known.zarr/X", tmp_path / "cut", inline)
+        score(folder / "model", f"{folder}/known.zarr/X", tmp_path / "cut")
     with pytest.raises(DataError, match="no block of it is done yet"):
         export(tmp_path / "cut", tmp_path / "a.csv", partial=True)
     with pytest.raises(PlanConflictError, match=r"holds no plan\.json"):

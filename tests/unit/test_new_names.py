@@ -28,7 +28,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     blobs = make_blobs(200, n_features=3, n_classes=2, seed=0)
     data = make_group(folder / "known.zarr", blobs.X, blobs.y)
     train(data, folder / "model", settings={"landmarks": 4, "n_leaves": 1})
-    score(folder / "model", f"{data}/X", folder / "scores", inline)
+    score(folder / "model", data, folder / "scores")
     (folder / "known.csv").write_text("a,b\n" + "".join(f"{x[0]},{x[1]}\n" for x in blobs.X))
     return folder
 
@@ -63,7 +63,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
         "dcpred.training.choice.Training",
         "dcpred.datasets.importing.opened",
         "dcpred.datasets.splitting.new_data_set",
-        "dcpred.scoring.score.BlockRun",
+        "dcpred.scoring.whole_run.BlockRun",
         "dcpred_compare.comparison.draw_rows",
     ):
         monkeypatch.setattr(place, begun)

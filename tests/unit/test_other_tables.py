@@ -17,7 +17,6 @@ from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DamagedChunkError, DataError, PlanConflictError, SettingsError
 from dcpred_tasks.storage.addressed_arrays import open_array, open_group
 from dcpred_tasks.storage.place import open_place
-from support.pools import inline
 from support.setting_words import classifier_with
 from support.stores import StoreServer, used
 from support.tables import table
@@ -224,7 +223,7 @@ def test_delta_tables_that_cannot_be_read(
     (tmp_path / "bad" / "_delta_log").mkdir(parents=True)
     (tmp_path / "bad" / "_delta_log" / f"{0:020d}.json").write_text("{}")
     with pytest.raises(DataError, match=r"Cannot read the Delta table .*bad: .*Check its _delta_log"):
-        score(model, find_rows(tmp_path / "bad", "X", model), tmp_path / "out", inline)
+        score(model, tmp_path / "bad", tmp_path / "out")
     folder = tmp_path / "t"
     write_delta(folder, TABLE)
     with pytest.raises(DataError, match=r"Cannot read version 7 of the Delta table"):

@@ -24,6 +24,7 @@ from dcpred.refreshing.refresh import refresh
 from dcpred.runs import delta_tables
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.repair import repair
+from dcpred.scoring.request import Columns, requested_columns
 from dcpred.scoring.score import score
 from dcpred.verification.verify import VerifyReport
 from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, ZARR, Kind
@@ -160,8 +161,14 @@ def test_another_format_is_one_entry(world: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.setitem(TABLE_FORMATS, "feather", feather)
     rows, model, out, root = tmp_path / "new.zarr", world / "model", tmp_path / "out", tmp_path / "root"
     shutil.copytree(world / "new.zarr", rows)
-    asked = {"artifacts": (ZARR, PARQUET, "feather"), "ids": ("id",)}
-    score(model, f"{rows}/X", out, inline, **asked)
+    columns = Columns(artifacts=(ZARR, PARQUET, "feather"), ids=("id",))
+    asked: dict[str, Any] = {"parquet": True, "id": ("id",)}
+    for room in ("scoring.score", "scoring.repair", "refreshing.refresh"):
+        monkeypatch.setattr(
+            f"dcpred.{room}.requested_columns",
+            lambda *given: columns if given[4] else requested_columns(*given),
+        )
+    score(model, rows, out, **asked)
     names = [path.name for path in sorted((out / "scores.feather").iterdir())]
     assert names == [f"{block:06d}.feather" for block in range(3)]
     tables = [pa.feather.read_table(out / "scores.feather" / name) for name in names]
@@ -171,13 +178,13 @@ def test_another_format_is_one_entry(world: Path, tmp_path: Path, monkeypatch: p
     (out / "scores.feather" / names[0]).unlink()
     (out / "scores.feather" / names[1]).write_bytes((out / "scores.feather" / names[2]).read_bytes())
     assert [finding.block for finding in dcpred.verify(out).findings] == [0, 1]
-    assert repair(model, f"{rows}/X", out, inline, **asked).scored_blocks == 2
+    assert repair(model, rows, out, **asked).scored_blocks == 2
     assert dcpred.verify(out, level="full").ok
-    refresh(model, f"{rows}/X", str(root), inline, **asked)
+    refresh(model, rows, str(root), **asked)
     for name in ("X", "id"):
         array = zarr.open_array(rows / name, mode="r+")
         array.append(array[:CHUNK_ROWS])
-    report = refresh(model, f"{rows}/X", str(root), inline, **asked)
+    report = refresh(model, rows, str(root), **asked)
     assert report.taken_blocks > 0
     assert dcpred.verify(root / "latest", level="full").ok
     assert len(list((root / "latest/scores.feather").iterdir())) == report.n_blocks

@@ -43,7 +43,6 @@ from dcpred_tasks.storage.addressed_arrays import open_array
 from support.data import make_group
 from support.html_pages import Seen, check_page, seen, shown
 from support.models import random_model, random_rows
-from support.pools import inline
 
 pytest.importorskip("matplotlib", reason="matplotlib draws the pictures of reports")
 pytest.importorskip("jinja2", reason="jinja2 makes the pages of reports")
@@ -104,7 +103,7 @@ def _make(folder: Path, kind: str) -> None:
         y[::4] = rng.integers(0, len(names), len(y[::4]))
     labels = list(names) or None
     make_group(folder / "data.zarr", X, y, chunk_rows=CHUNK_ROWS, labels=labels)
-    score(folder / "model", f"{folder}/data.zarr/X", folder / "out", inline)
+    score(folder / "model", f"{folder}/data.zarr/X", folder / "out")
 
 
 def _settings(task: str) -> dict[str, Any]:
@@ -338,7 +337,7 @@ def test_a_run_with_contributions_and_drift(tmp_path: Path) -> None:
     new = X.to_numpy() * [1.0, 0.0] + [3.0, 0.0]
     make_group(tmp_path / "new.zarr", new, np.zeros(len(new), np.int64), chunk_rows=CHUNK_ROWS)
     outputs = ("label", "contributions")
-    score(tmp_path / "model", f"{tmp_path}/new.zarr/X", tmp_path / "out", inline, outputs=outputs)
+    score(tmp_path / "model", f"{tmp_path}/new.zarr/X", tmp_path / "out", outputs=outputs)
     page = report(tmp_path / "out").html
     found = checked(page)
     assert "Contributions" in titles(found)
@@ -439,7 +438,7 @@ def test_answers_of_data_that_were_written_again_are_refused(
     """At the address that was scored, also where the first rows are the same."""
     shutil.copytree(made("numbers"), tmp_path / "own")
     data = tmp_path / "own" / "data.zarr"
-    score(tmp_path / "own" / "model", f"{data}/X", tmp_path / "scored", inline)
+    score(tmp_path / "own" / "model", data, tmp_path / "scored")
     assert "RMSE" in report(tmp_path / "scored", data=data).html
     X = zarr.open_array(f"{data}/X", mode="r+")
     X[CHUNK_ROWS:] = X[CHUNK_ROWS:][::-1].copy()

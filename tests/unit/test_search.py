@@ -97,9 +97,7 @@ D: Values = {"overlap": 3}
 def tables(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Gives the search a portfolio beside the default configuration, mutations, and cheaper ones."""
 
-    def give(
-        portfolio: Mapping[str, Values], *mutations: Mutation, cheaper: Sequence[Mutation] = ()
-    ) -> None:
+    def give(portfolio: Mapping[str, Values], *mutations: Mutation, cheaper: Sequence[Mutation] = ()) -> None:
         monkeypatch.setattr(searching, "PORTFOLIO", {DEFAULT: {}, **portfolio})
         monkeypatch.setattr(searching, "MUTATIONS", mutations)
         monkeypatch.setattr(searching, "CHEAPER", tuple(cheaper))

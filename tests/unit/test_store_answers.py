@@ -42,7 +42,6 @@ from dcpred_tasks.storage.store_requests import (
 )
 from dcpred_tasks.task_bodies import score_block
 from support.models import random_model, random_rows
-from support.pools import inline
 from support.serving import read_models_once
 
 ROWS = 40
@@ -83,7 +82,7 @@ def on_store() -> Iterator[None]:
         write_model(MODEL, model, {}, {})
         group = zarr_arrays.create_group(DATA)
         zarr_arrays.create_array(group, "X", X.shape, X.dtype, 20)[...] = X
-        score(MODEL, f"{DATA}/X", OUTPUT, inline)
+        score(MODEL, DATA, OUTPUT)
         yield
 
 
@@ -126,8 +125,8 @@ COMMANDS: dict[str, Callable[[], Any]] = {
     "verify fast": lambda: verify(OUTPUT, "fast").findings,
     "verify full": lambda: verify(OUTPUT, "full").findings,
     "verify sample": lambda: verify(OUTPUT, "sample").findings,
-    "score again": lambda: score(MODEL, f"{DATA}/X", OUTPUT, inline).n_rows,
-    "repair": lambda: repair(MODEL, f"{DATA}/X", OUTPUT, inline).status,
+    "score again": lambda: score(MODEL, DATA, OUTPUT).n_rows,
+    "repair": lambda: repair(MODEL, DATA, OUTPUT).status,
     "status": lambda: run_status(OUTPUT).done_blocks,
     "errors": lambda: list_bad_rows(OUTPUT, 100, True),
     "inspect": lambda: inspect_path(OUTPUT),

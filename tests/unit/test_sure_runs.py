@@ -21,7 +21,6 @@ from dcpred.verification.verify import verify
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError
 from dcpred_tasks.scoring.outputs import possible_outputs
 from support.data import make_blobs, make_group
-from support.pools import inline
 
 N_ROWS, BAD = 230, 41
 SETTINGS: dict[str, object] = {"n_leaves": 2, "landmarks": 4, "products": 0, "refine_steps": 10}
@@ -67,7 +66,7 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     train(f"{folder}/known.zarr", folder / "model", settings=settings)
     done = Job(folder, X, task)
     alpha = 0.2 if k == "numbers" else None
-    score(folder / "model", done.x, folder / "out", inline, outputs=possible_outputs(task), alpha=alpha)
+    score(folder / "model", done.x, folder / "out", outputs=possible_outputs(task), alpha=alpha)
     return done
 
 
@@ -97,13 +96,13 @@ def test_it_is_verified(job: Job, level: str) -> None:
 def test_each_damage_is_found_and_mended(job: Job, tmp_path: Path) -> None:
     out, outputs = tmp_path / "out", possible_outputs(job.task)
     alpha = 0.2 if job.task == "regression" else None
-    score(job.folder / "model", job.x, out, inline, outputs=outputs, alpha=alpha)
+    score(job.folder / "model", job.x, out, outputs=outputs, alpha=alpha)
     group = zarr.open_group(out / "scores.zarr", mode="r+")
     for name in outputs:
         array: Any = group[name]
         array[60:63] = array[63:66]
     assert {finding.block for finding in verify(out, "full").findings} == {0}
-    repair(job.folder / "model", job.x, out, inline, outputs=outputs, alpha=alpha)
+    repair(job.folder / "model", job.x, out, outputs=outputs, alpha=alpha)
     for name, right in job.arrays().items():
         np.testing.assert_array_equal(zarr.open_group(out / "scores.zarr", mode="r")[name][...], right)
 
@@ -140,17 +139,17 @@ def test_alpha_is_a_part_of_the_plan(job: Job, tmp_path: Path) -> None:
     model, out, outputs = job.folder / "model", job.folder / "out", possible_outputs(job.task)
     if job.task == "classification":
         with pytest.raises(SettingsError, match=r"Cannot use alpha 0.2: .*\. Add that output"):
-            score(model, job.x, tmp_path / "o", inline, alpha=0.2)
+            score(model, job.x, tmp_path / "o", alpha=0.2)
     else:
         with pytest.raises(PlanConflictError, match=r"alpha"):
-            score(model, job.x, out, inline, outputs=outputs, alpha=0.3)
+            score(model, job.x, out, outputs=outputs, alpha=0.3)
         with pytest.raises(SettingsError, match=r"alpha 0.9"):
-            score(model, job.x, tmp_path / "o", inline, outputs=outputs, alpha=0.9)
+            score(model, job.x, tmp_path / "o", outputs=outputs, alpha=0.9)
     assert not (tmp_path / "o").exists()
 
 
 def test_without_being_asked_for_there_is_nothing_of_it(job: Job, tmp_path: Path) -> None:
-    score(job.folder / "model", job.x, tmp_path / "out", inline)
+    score(job.folder / "model", job.x, tmp_path / "out")
     names = set(zarr.open_group(tmp_path / "out/scores.zarr", mode="r").array_keys())
     assert names == {"decision", "status"} | ({"label"} if job.task == "classification" else set())
 
@@ -161,7 +160,7 @@ def test_a_model_that_cannot_say_it_is_refused_before_anything_is_written(job: J
     train(known, tmp_path / "model", settings=settings)
     for name in {"probability", "interval", "novelty"} & {*possible_outputs(job.task)}:
         with pytest.raises(DataError, match=r"trained with calibrate=false, or by a version"):
-            score(tmp_path / "model", job.x, tmp_path / "out", inline, outputs=(name,))
+            score(tmp_path / "model", job.x, tmp_path / "out", outputs=(name,))
     assert not (tmp_path / "out").exists()
 
 

@@ -22,6 +22,7 @@ from dcpred.evaluation import evaluate
 from dcpred.execution.progress import reporting
 from dcpred.explanation import explain_stored
 from dcpred.scoring.planning import plan_run
+from dcpred.scoring.request import Request
 from dcpred.scoring.score import score
 from dcpred.training.fit import TrainingRequest, check_training_data, fit_model
 from dcpred.training.train import train
@@ -276,11 +277,11 @@ def test_only_labels_may_lack_chunks(tmp_path: Path) -> None:
     fitted = DCPredClassifier(**FEW, random_state=0).fit(rows, SORTED)
     model = tmp_path / "model"
     fitted.save(model)
-    due = plan_run(model, x, tmp_path / "o", may_lack_chunks=True)[0].run
+    due = plan_run(Request(model, x, tmp_path / "o"), repairs=True)[0].run
     refused: dict[str, Callable[[], Any]] = {
         "train": lambda: check_training_data(x, y, None, make_settings(FEW)),
         "regression": lambda: check_training_data(x, y, None, make_settings({"task": "regression"})),
-        "score": lambda: plan_run(model, x, tmp_path / "o"),
+        "score": lambda: plan_run(Request(model, x, tmp_path / "o")),
         "evaluate": lambda: evaluate(model, path, cost=False),
         "explain": lambda: explain_stored(model, x, [5]),
         "compare": lambda: draw_rows((x, y), None, "classification", 1000, 100, 0),
@@ -298,13 +299,13 @@ def test_only_labels_may_lack_chunks(tmp_path: Path) -> None:
     with storage_options(missing_chunks="fill"):
         for name, read in refused.items():
             assert read() is not None, name
-        assert plan_run(model, x, tmp_path / "o")[0].run != due
-        report = score(model, x, tmp_path / "o", inline)
+        assert plan_run(Request(model, x, tmp_path / "o"))[0].run != due
+        report = score(model, x, tmp_path / "o")
         np.testing.assert_array_equal(np.asarray(fitted.predict(group["X"])), fitted.predict(rows))
     assert report.status == {"1": 120}
     np.testing.assert_array_equal(zarr.open_group(tmp_path / "new.zarr")["X"][:], rows)
     with pytest.raises(DataError, match="is missing"):
-        score(model, x, tmp_path / "o", inline)
+        score(model, x, tmp_path / "o")
 
 
 def test_an_option_of_missing_chunks_has_one_value() -> None:

@@ -192,7 +192,7 @@ def run_demo(out: Path, n_workers: int | None) -> Demonstration:
     model, scores = out / "model", out / "scores"
     with compiled_ahead(), started_once(partial(connect, n_workers, None)) as pool:
         trained = fit_model(TrainingRequest(f"{data}/X", f"{data}/y", model, SETTINGS, pool))
-        scored = score(model, f"{data}/X", scores, pool)
+        scored = score(model, data, scores, client=pool)
     quality = evaluate(model, held_out, early=True)
     show(f"training a linear model and an exact SVM on {BASELINE_ROWS:,} of the rows, for comparison")
     baselines = _baselines(digits)

@@ -5,20 +5,17 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 from dcpred.execution.lease import Lease
-from dcpred.execution.pools import default_pool
 from dcpred.execution.progress import show, show_step
-from dcpred.execution.workers import Pool
 from dcpred.plan import MAX_BLOCKS, Cut, growing_cut, is_possible
 from dcpred.refreshing.root import Root, run_number
 from dcpred.runs.latest import RUNS
 from dcpred.runs.ledger import Ledger
-from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.place_checks import check_place
 from dcpred.scoring.planning import RECORD_BYTES, Planned, output_bytes, plan_run, planned_ids
-from dcpred.scoring.score import score
+from dcpred.scoring.request import Request
+from dcpred.scoring.whole_run import score_all_rows
 from dcpred_tasks.artifacts.block_files import ZARR
 from dcpred_tasks.artifacts.commit_records import (
     CommitRecord,
@@ -28,7 +25,6 @@ from dcpred_tasks.artifacts.commit_records import (
     record_bytes,
 )
 from dcpred_tasks.errors import DataError, IncompleteError
-from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.addresses import absolute, is_encoded, lasting
@@ -158,7 +154,7 @@ def _renewed(record: CommitRecord, run: str, source: str, *, on_store: bool) -> 
     )
 
 
-ASKED = ("model_hash", "outputs", "alpha", "costs")  # fields of a run that a job has, too
+ASKED = ("outputs", "alpha", "costs")  # fields of a run that its request has, too
 TICK_SECONDS = 0.05  # clocks of file systems have steps, mostly of some milliseconds
 ROUNDS = 3  # attempts at scoring an input that changes meanwhile
 
@@ -167,22 +163,11 @@ ROUNDS = 3  # attempts at scoring an input that changes meanwhile
 class Job:
     """The request, for any input."""
 
-    model: str | Path
-    """Address of the model."""
+    request: Request
+    """With all output columns in their order, and with alpha if one of them takes it."""
     model_hash: str
-    outputs: tuple[str, ...]
-    """Output columns in their order."""
-    alpha: float | None
-    """The alpha of one of them; None if none has one."""
-    costs: Costs | None
-    """The same for costs."""
-    artifacts: tuple[str, ...]
-    ids: tuple[str, ...]
-    """What each block leaves, and columns before the scores in tables, as for `plan_run`."""
     arithmetic: Callable[[], str | None]
     """What scores rows in this process (`ScoreRun.arithmetic`)."""
-    pool: Pool | None
-    tolerance: FailurePolicy
     full: bool
     """Whether everything is scored, and nothing reused."""
 
@@ -255,7 +240,7 @@ class IncrementalRun:
 
     def _ids(self, n_rows: int) -> tuple[str, ...]:
         """The columns before the scores in tables."""
-        return planned_ids(self.x, self.job.artifacts, self.job.ids, n_rows)
+        return planned_ids(self.x, self.job.request.columns, n_rows)
 
     def _check_input(self, state: InputState) -> None:
         before = self.root.state(self.latest) if self.latest and not self.job.full else None
@@ -283,11 +268,12 @@ class IncrementalRun:
 
     def _is_of(self, name: str, run: ScoreRun, state: InputState) -> bool:
         """Compares the plan first: it is small, and a mismatch saves further reads."""
-        job = self.job
-        same = all(getattr(run, name) == getattr(job, name) for name in ASKED)
+        job, columns = self.job, self.job.request.columns
+        same = all(getattr(run, name) == getattr(columns, name) for name in ASKED)
         if (
             not same
-            or not has_tables(run, job.artifacts, self._ids(1))
+            or run.model_hash != job.model_hash
+            or not has_tables(run, columns.artifacts, self._ids(1))
             or lasting(run.x) != lasting(self.x)
             or run.n_rows != state.n_rows
         ):
@@ -310,28 +296,18 @@ class IncrementalRun:
 
     def _made(self, state: InputState) -> str:
         """A finished run of this input: an interrupted one, which is resumed, or a new one."""
-        job, cut, address = self.job, self._cut(state), self.root.place.address
-        run, plan, model = plan_run(
-            job.model,
-            self.x,
-            address,
-            job.outputs,
-            alpha=job.alpha,
-            costs=job.costs,
-            may_lack_chunks=job.tolerance.quarantine,
-            cut=cut,
-            artifacts=job.artifacts,
-            ids=job.ids,
-        )
+        cut = self._cut(state)
+        request = replace(self.job.request, x=self.x, output=self.root.place.address)
+        run, plan, model = plan_run(request, cut=cut)
         name, begun = self._place_for(run, state)
         planned = replace(run, output=absolute(self.root.address(name))), plan, model
         source, blocks = self._source(planned[0], state)
         if not begun:
             check_place(self.root.place, _needed(planned, len(blocks)))
-            self.root.begin(name, state, full=job.full, cut=cut, form=state.form)
+            self.root.begin(name, state, full=self.job.full, cut=cut, form=state.form)
         n_left = self._reuse(name, planned, source, blocks)
-        pool = job.pool or default_pool(self.x, address, n_left, isolated=job.tolerance.quarantine)
-        report = score(job.model, self.x, planned[0].output, pool, tolerance=job.tolerance, planned=planned)
+        request = replace(request, output=planned[0].output, pool=request.pool_for(n_left))
+        report = score_all_rows(request, planned)
         self.scored += report.scored_blocks
         self.root.end(name)
         return name

@@ -21,7 +21,6 @@ from dcpred.refreshing.limits import Limits, drift_by_run, without_ignored
 from dcpred.refreshing.root import Root, Settings, open_root, run_number
 from dcpred.runs.latest import MANIFEST, NO_LINKS, PARTS, RUNS, parts_in
 from dcpred.runs.ledger import open_ledger
-from dcpred.scoring.planning import Columns
 from dcpred.verification.fast_check import FastCheck, check_as_written
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError
@@ -127,8 +126,7 @@ class Parts:
     def part_root(self, name: str, x: str = "") -> Root:
         """The root of a part. Raises PlanConflictError if it belongs to another input."""
         place = open_place(below(self.root.place.address, PARTS, name))
-        fixed = self.root.settings
-        new = Settings(x, **{name: getattr(fixed, name) for name in Columns.__annotations__}) if x else None
+        new = Settings(x, **vars(self.root.settings.columns)) if x else None
         root = open_root(place, new)
         if x and lasting(root.settings.data) != lasting(x) and not self.job.full:
             raise PlanConflictError(

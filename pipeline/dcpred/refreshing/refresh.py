@@ -23,38 +23,43 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
+import zarr
+
+from dcpred.datasets.located import address_of_model
 from dcpred.execution.events import by_name, is_heard, record_event
 from dcpred.execution.lease import Lease, acquire_lock, lock_holder
 from dcpred.execution.pools import started_once
-from dcpred.execution.workers import Pool
-from dcpred.public import typed
+from dcpred.parameters import as_for
+from dcpred.public import checked, typed
 from dcpred.refreshing.incremental_run import IncrementalRun, Job
 from dcpred.refreshing.limits import Limits, drift_by_run, ignored_features, without_ignored
 from dcpred.refreshing.parts import Parts, check_parts, check_run, find_parts
 from dcpred.refreshing.root import Root, Settings, is_root, open_root
+from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.runs.latest import latest_run, point_to
 from dcpred.scoring.blocks import FailurePolicy
-from dcpred.scoring.planning import Columns, check_outputs, plan_run
-from dcpred.scoring.score import STRICT
+from dcpred.scoring.planning import check_outputs, plan_run
+from dcpred.scoring.request import Request, requested_columns, requested_pool
+from dcpred.scoring.score import score
 from dcpred.summary import Summary
 from dcpred_tasks.artifacts.block_files import ZARR
-from dcpred_tasks.artifacts.model_artifact import open_artifact
-from dcpred_tasks.errors import IncompleteError, PlanConflictError, SettingsError
+from dcpred_tasks.artifacts.data_schema import find_rows
+from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
+from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, SettingsError
 from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
 from dcpred_tasks.result_fields import measured, result_class, result_field
 from dcpred_tasks.scoring.drift_fields import Drift
 from dcpred_tasks.scoring.outputs import columns as columns_of
 from dcpred_tasks.scoring.scorer import arithmetic
+from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import absolute, as_arguments, lasting
 from dcpred_tasks.storage.patterns import is_pattern
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.task_bodies.score_block import models_that_score
-
-NO_LIMITS = Limits()
 
 
 @result_class
@@ -95,80 +100,146 @@ class RefreshReport(Summary):
     )
 
 
+@typed
+@as_for(score)
 def refresh(
-    model: str | Path,
-    x: str,
+    model: Any,
+    data: Any,
     root: str | Path,
-    pool: Pool | None = None,
     *,
-    array: str = "X",
-    tolerance: FailurePolicy = STRICT,
-    limits: Limits = NO_LIMITS,
-    keep: int | None = None,
+    outputs: Sequence[str] | None = None,
+    alpha: float | None = None,
+    threshold: float | str | None = None,
+    costs: Any = None,
+    parquet: bool = False,
+    id: Sequence[str] = (),
+    x: str = "X",
     full: bool = False,
+    keep: int | None = None,
+    max_bad_rows: int | None = None,
+    max_bad_fraction: float | None = None,
+    max_drift: float | None = None,
+    max_shift: float | None = None,
     ignore_drift: Sequence[str] | None = None,
-    **columns: Unpack[Columns],
+    quarantine: bool = False,
+    workers: int | None = None,
+    client: Any = None,
+    verbose: bool = False,
 ) -> RefreshReport:
-    """Update the latest run below ROOT to X; see the module for guarantees.
+    """Score what is new or changed since the last run, and publish the complete result as `root/latest`.
 
-    x          address of the array; or, with `*` in it, of several data sets (dcpred.refreshing.parts)
-    array      its name in each of several data sets
-    pool       gives the workers. None: local processes, or this one to score one block
-    tolerance  what a run tolerates before it is finished; `limits` apply to its result
-    keep       number of newest finished runs to keep; None: all
-    full       score everything, and fix input, columns and blocks anew
-    ignore_drift  columns left out of the limits, besides that of --by-time; None: those of the last run
-    columns    as for `plan_run`, which the first run fixes; without outputs the same, or the default of the
-               model
+    Parameters
+    ----------
+    model : str, Path or ServedModel
+        Path or address of a model. A new model scores everything.
+    data : str, Path, zarr.Array or zarr.Group
+        Stored data: the path or address of a data set, or a pattern of several: ``"days/*.zarr"``.
+    full : bool, default False
+        Score everything, and fix data, outputs and blocks anew.
+    keep : int, optional
+        Number of newest finished runs to keep. By default all.
+    max_bad_rows : int, optional
+        Maximum number of rows without a score in a run to publish. By default no limit.
+    max_bad_fraction : float, optional
+        Maximum fraction of rows without a score in a run to publish, from 0 to 1. By default no limit.
+    max_drift : float, optional
+        Maximum population stability index of leaves, features and scores in a run to publish; 0.25 is large.
+    max_shift : float, optional
+        Maximum shift of a feature, in standard deviations, in a run to publish; 0.8 is large, as is a spread
+        3 times as large or small.
+    ignore_drift : sequence of str, optional
+        Columns that `max_drift` and `max_shift` leave out, for example dates and counters, in which new rows
+        always differ. A column that held out later rows is left out anyway. By default those of the last
+        run.
 
-    Raises what `score` raises; DataError if X is incompatible with earlier runs; PlanConflictError if the
-    root belongs to other data; RunHeldError if another driver has it. A run beyond its limits raises
-    nothing: the report states it.
+    Returns
+    -------
+    RefreshReport
+        The run, and whether it is the latest now.
+
+    Raises
+    ------
+    IncompleteError
+        If the run exceeds its limits and is not published. Its attribute `report` is the report.
+    DcpredError
+        What `score` raises.
+
+    See Also
+    --------
+    publish : Make a run the latest by hand.
+    status : List the runs.
+
+    Notes
+    -----
+    ROOT/runs/NNNN-HASH are complete runs, as `score` makes them. A run reuses the blocks of an earlier one
+    whose input is unchanged. Without any change, nothing is written. The first run fixes `outputs`, `alpha`,
+    `threshold`, `costs`, `parquet` and `id`.
     """
     begin = time.perf_counter()
+    columns = requested_columns(outputs, alpha, threshold, costs, parquet, id)
+    limits = Limits(BadRowLimit(max_bad_rows, max_bad_fraction), max_drift, max_shift)
+    path = address_of_model(model)
+    X = _stored(data, x, path)
+    pool = requested_pool(X, root, workers, client)
+    request = Request(path, X, root, columns, FailurePolicy(quarantine), pool)
     if keep is not None and keep < 1:
         raise SettingsError(f"Cannot keep {keep} runs: the latest run always stays. Use 1 or more.")
-    artifact, place = open_artifact(model), open_place(root)
-    inputs = find_parts(x, array, model) if is_pattern(x) else []
+    artifact, place = open_artifact(path), open_place(root)
+    inputs = find_parts(X, x, path) if is_pattern(X) else []
     ignored_features(artifact, ignore_drift or ())
-    given = Settings(absolute(x), ignore_drift=tuple(ignore_drift or ()), **columns)
+    given = Settings(absolute(X), ignore_drift=tuple(ignore_drift or ()), **vars(columns))
     if not is_root(place):
         open_root(place, given)
-        for each in [part.x for part in inputs] or [x]:
-            plan_run(model, each, root, may_lack_chunks=tolerance.quarantine, **columns)
+        for each in [part.x for part in inputs] or [X]:
+            plan_run(replace(request, x=each))
     place.make_folder("")
     with acquire_lock(place) as lease:
         opened = open_root(place, given)
         if full:
-            fixed = {name: getattr(given, name) for name in Columns.__annotations__}
-            opened.settings = replace(opened.settings, data=given.data, **fixed)
+            opened.settings = replace(opened.settings, data=given.data, **vars(columns))
         check_given(opened.settings, given, place.address)
         if ignore_drift is not None:
             opened.write(ignore_drift=given.ignore_drift)
         limits = replace(limits, ignored=ignored_features(artifact, (), opened.settings.ignore_drift))
-        task = str(artifact.body.get("task"))
-        wanted, alpha = check_outputs(opened.settings.outputs, task, opened.settings.alpha)
         before = latest_run(place)
         with started_once(pool) if pool is not None else nullcontext() as same:
-            here = cache(lambda: arithmetic(*models_that_score(artifact.model(), columns_of(wanted, alpha))))
-            job = Job(
-                model=model,
-                model_hash=artifact.hash,
-                outputs=wanted,
-                alpha=alpha,
-                costs=opened.settings.costs,
-                artifacts=opened.settings.artifacts,
-                ids=opened.settings.ids,
-                arithmetic=here,
-                pool=same,
-                tolerance=tolerance,
-                full=full,
-            )
+            job = _job(replace(request, columns=opened.settings.columns, pool=same), artifact, full=full)
+            work: IncrementalRun | Parts
             if inputs:
-                parts = Parts(job, opened, inputs, before)
-                return _published(parts, parts.run(limits), limits, keep, lease, begin)
-            run = IncrementalRun(job, opened, given.data, before)
-            return _published(run, run.run(), limits, keep, lease, begin)
+                work = Parts(job, opened, inputs, before)
+                name = work.run(limits)
+            else:
+                work = IncrementalRun(job, opened, given.data, before)
+                name = work.run()
+            report = _published(work, name, limits, keep, lease, begin)
+    return checked(report, partial(check_published, report))
+
+
+def _stored(data: Any, x: str, model: str | Path) -> str:
+    """The address of stored rows, or the pattern of several."""
+    if isinstance(data, zarr.Array) and (address := zarr_arrays.array_address(data)) is not None:
+        return address
+    if isinstance(data, zarr.Group):
+        data = zarr_arrays.address_of(data)
+    if isinstance(data, str | Path):
+        return str(data) if is_pattern(str(data)) else find_rows(data, x, model)
+    raise DataError(
+        f"Cannot refresh from a value of type {type(data).__name__}: it is not stored. Pass the path or"
+        " address of Zarr data, or a Zarr array of a store."
+    )
+
+
+def _job(request: Request, artifact: Artifact, *, full: bool) -> Job:
+    """The request, with the output columns that the model gives."""
+    columns = request.columns
+    outputs, alpha = check_outputs(columns.outputs, str(artifact.body.get("task")), columns.alpha)
+    given = columns_of(outputs, alpha)
+    return Job(
+        request=replace(request, columns=replace(columns, outputs=outputs, alpha=alpha)),
+        model_hash=artifact.hash,
+        arithmetic=cache(lambda: arithmetic(*models_that_score(artifact.model(), given))),
+        full=full,
+    )
 
 
 def check_given(settled: Settings, given: Settings, address: str) -> None:

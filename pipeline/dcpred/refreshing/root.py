@@ -16,6 +16,7 @@ from dcpred.runs.latest import INPUTS, MANIFEST, PARTS, PLAN, RUN_NAME, RUNS, SE
 from dcpred.runs.ledger import Ledger, completed, stored_run
 from dcpred.runs.manifest import plan_digest
 from dcpred.runs.status import RunStatus, run_status
+from dcpred.scoring.request import Columns
 from dcpred.summary import Summary
 from dcpred_tasks.annotations import from_document
 from dcpred_tasks.artifacts.block_files import ZARR
@@ -71,6 +72,10 @@ class Settings:
     """Finished runs that a person replaced by an older one."""
     ignore_drift: tuple[str, ...] = ()
     """Columns that the limits of drift leave out."""
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(self.outputs, self.alpha, self.costs, self.artifacts, self.ids)
 
 
 class Root:

@@ -15,6 +15,7 @@ from dcpred.runs.bad_rows import has_scores
 from dcpred.runs.delta_rows import delta_table
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.scoring.planning import check_tables, with_tables
+from dcpred.scoring.request import Columns
 from dcpred.summary import Summary
 from dcpred.verification.fast_check import FastCheck, check_as_written, show_system_files
 from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, ZARR
@@ -163,9 +164,9 @@ def _with_tables(
 
     unwritten  whether some are missing that the output was to get before
     """
-    run, wanted = ledger.run, (ZARR, PARQUET)
+    run, wanted = ledger.run, Columns(artifacts=(ZARR, PARQUET), ids=ids)
     if PARQUET in run.artifacts and not unwritten:
-        return replace(ledger, run=with_tables(run, wanted, ids, table, run)), False
+        return replace(ledger, run=with_tables(run, wanted, table, run)), False
     try:
         same = ledger.has_same_input()
     except DataError:
@@ -176,9 +177,9 @@ def _with_tables(
             ) from None
         show(f"warning: the rows get numbers and no ids: {shown(run.x)}, where ids may lie, is not there")
         address, same = None if table is None else absolute(table), False
-        run = run if run.tables else replace(run, artifacts=wanted, delta=address)
+        run = run if run.tables else replace(run, artifacts=wanted.artifacts, delta=address)
     else:
-        run = with_tables(run, wanted, ids, table, run)
+        run = with_tables(run, wanted, table, run)
     ledger = replace(ledger, run=run)
     if run.ids and (not same or ledger.changed_ids()):
         raise DataError(

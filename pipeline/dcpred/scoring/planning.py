@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import zarr
@@ -13,6 +13,7 @@ from dcpred.runs import delta_tables
 from dcpred.runs.input_identity import run_hash
 from dcpred.runs.ledger import same_settings, stored_run
 from dcpred.scoring.place_checks import check_apart
+from dcpred.scoring.request import Columns, Request
 from dcpred_tasks.artifacts.block_files import ZARR
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.data_schema import check_same_encoding
@@ -21,7 +22,7 @@ from dcpred_tasks.engine.compiler import forget_failures
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError, listed
 from dcpred_tasks.model.compact_model import Model, check_features, check_matrix
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
-from dcpred_tasks.model.label_rule import Costs, label_rule
+from dcpred_tasks.model.label_rule import label_rule
 from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA, check_alpha
 from dcpred_tasks.scoring.outputs import LABEL, columns, default_outputs, possible_outputs, possible_quantiles
 from dcpred_tasks.scoring.scorer import arithmetic
@@ -47,54 +48,23 @@ def output_bytes(run: ScoreRun, model: Model, n_blocks: int) -> int:
     return run.n_rows * row + n_blocks * RECORD_BYTES
 
 
-class Columns(TypedDict, total=False):
-    """The columns that a run writes, as `plan_run` takes them."""
-
-    outputs: tuple[str, ...] | None
-    alpha: float | None
-    costs: Costs | None
-    artifacts: tuple[str, ...]
-    ids: tuple[str, ...]
-
-
-class Written(Columns, total=False):
-    """All that a run writes."""
-
-    delta: str | Path | None
-
-
 Planned = tuple[ScoreRun, BlockPlan, Model]
 
 
-def plan_run(
-    model_path: str | Path,
-    x: str,
-    output: str | Path,
-    outputs: tuple[str, ...] | None = None,
-    *,
-    alpha: float | None = None,
-    costs: Costs | None = None,
-    may_lack_chunks: bool = False,
-    cut: Cut | None = None,
-    artifacts: tuple[str, ...] = (ZARR,),
-    ids: tuple[str, ...] = (),
-    delta: str | Path | None = None,
-) -> Planned:
+def plan_run(request: Request, *, repairs: bool = False, cut: Cut | None = None) -> Planned:
     """Check everything possible before anything is written. Raises RefusedErrors.
 
-    alpha  fraction of rows outside of intervals; None: the default
-    costs  costs of labels (dcpred_tasks.model.label_rule); None: labels follow decision values
-    cut    the blocks of the run. None: those of the run in `output`, if that has as many rows; else by the
-           number of rows
-    artifacts  what each block leaves (dcpred_tasks.artifacts.block_files)
-    ids    columns before the scores in tables; empty: the ids that import stored, else the numbers of rows
-    delta  the Delta table that gets the Parquet files
+    repairs  whether chunks of the input may be missing, as for a request that skips their rows
+    cut      the blocks of the run. None: those of the run in the output, if that has as many rows; else by
+             the number of rows
     """
+    x, output, wanted = request.x, request.output, request.columns
     check_writable(output, "scores")
-    artifact = open_artifact(model_path)
+    artifact = open_artifact(request.model)
     model = artifact.model()
-    check_self_test(model, artifact.self_test(), str(model_path), plain=True)
-    outputs, alpha = check_outputs(outputs, model.task, alpha)
+    check_self_test(model, artifact.self_test(), str(request.model), plain=True)
+    outputs, alpha = check_outputs(wanted.outputs, model.task, wanted.alpha)
+    costs = wanted.costs
     if costs is not None and LABEL not in outputs and model.task == "classification":
         raise SettingsError(
             "Cannot use a threshold or costs without the output label, which alone takes them. Add label, or"
@@ -111,7 +81,7 @@ def plan_run(
         raise DataError(f"Cannot score X at {x}: it has no rows. Pass data with rows.")
     check_same_names(feature_names(X), artifact.feature_names, x)
     check_apart(x, str(output))
-    if not may_lack_chunks:
+    if not (repairs or request.tolerance.quarantine):
         stored_chunks.check_complete(x, X)
     stored = stored_run(output)
     (cut, sampling), store = _stored_blocks(stored, X, cut), computed(X)
@@ -132,7 +102,7 @@ def plan_run(
     run = ScoreRun(
         run="",
         x=x,
-        model=absolute(model_path),
+        model=absolute(request.model),
         model_hash=artifact.hash,
         output=place,
         outputs=outputs,
@@ -148,31 +118,25 @@ def plan_run(
     )
     run = replace(run, run=run_hash(X, run))
     resumes = stored is not None and same_settings(stored, run) and (stored.run == run.run or stored.x == x)
-    run = with_tables(run, artifacts, ids, delta, stored if resumes else None)
-    return run, _with_memory(plan, run, model, delta) if run.tables else plan, model
+    run = with_tables(run, wanted, request.delta, stored if resumes else None)
+    return run, _with_memory(plan, run, model, request.delta) if run.tables else plan, model
 
 
-def with_tables(
-    run: ScoreRun,
-    artifacts: tuple[str, ...],
-    ids: tuple[str, ...],
-    delta: str | Path | None,
-    there: ScoreRun | None,
-) -> ScoreRun:
+def with_tables(run: ScoreRun, wanted: Columns, delta: str | Path | None, there: ScoreRun | None) -> ScoreRun:
     """A run with tables: those that an output of it has already, and the requested ones. Raises a
     RefusedError for other ids than it has, or that the data set has not.
     """
     there = run if there is None else there
-    more = tuple(name for name in artifacts if name not in there.artifacts)
+    more = tuple(name for name in wanted.artifacts if name not in there.artifacts)
     if there.tables:
-        if ids not in ((), there.ids):
+        if wanted.ids not in ((), there.ids):
             raise PlanConflictError(
-                f"Cannot write tables of {run.output} with {listed(ids)}: it has some with"
+                f"Cannot write tables of {run.output} with {listed(wanted.ids)}: it has some with"
                 f" {listed(there.ids) or 'the numbers of rows'}. Omit the ids, or choose a new directory."
             )
         return replace(run, artifacts=there.artifacts + more, ids=there.ids, delta=there.delta)
     address = None if delta is None else absolute(delta)
-    ids = planned_ids(run.x, artifacts, ids, run.n_rows)
+    ids = planned_ids(run.x, wanted, run.n_rows)
     return replace(run, artifacts=there.artifacts + more, ids=ids, delta=address)
 
 
@@ -197,15 +161,15 @@ def _with_memory(plan: BlockPlan, run: ScoreRun, model: Model, delta: str | Path
     return replace(plan, task_bytes=plan.task_bytes + waiting)
 
 
-def planned_ids(x: str, artifacts: tuple[str, ...], ids: tuple[str, ...], n_rows: int) -> tuple[str, ...]:
-    """The columns before the scores in tables, which may be the default (`plan_run`); none without tables.
+def planned_ids(x: str, columns: Columns, n_rows: int) -> tuple[str, ...]:
+    """The columns before the scores in tables, which may be the default (`Columns.ids`); none without tables.
     Raises DataError unless the data set has them, with as many rows.
     """
-    if artifacts == (ZARR,):
+    if columns.artifacts == (ZARR,):
         return ()
     from dcpred_tasks.tables import block_tables
 
-    return block_tables.planned_ids(x, ids, n_rows)
+    return block_tables.planned_ids(x, columns.ids, n_rows)
 
 
 def _stored_blocks(

@@ -20,20 +20,27 @@ interrupted one. Guarantees:
 """
 
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
-from dcpred.execution.pools import default_pool
+from dcpred.datasets.located import address_of_model
 from dcpred.execution.progress import counted, show
-from dcpred.execution.workers import Pool, Workers, run_all
+from dcpred.execution.workers import Workers, run_all
+from dcpred.parameters import as_for
+from dcpred.public import checked, typed
+from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.runs.latest import INPUTS
 from dcpred.runs.ledger import Ledger, open_ledger, same_settings
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.blocks import FailurePolicy
-from dcpred.scoring.planning import Written, plan_run
-from dcpred.scoring.score import STRICT, check_delta, score
+from dcpred.scoring.planning import plan_run
+from dcpred.scoring.request import Request, requested_columns, rows_to_score
+from dcpred.scoring.score import score
+from dcpred.scoring.whole_run import check_delta, check_rows_scored, score_all_rows
 from dcpred.verification.fast_check import FastCheck, damaged_blocks, leftovers
 from dcpred.verification.metadata import restore_metadata
 from dcpred.verification.verify import SAMPLE_ROWS, check_full, check_sample, choose_rows
@@ -49,47 +56,88 @@ from dcpred_tasks.task_bodies.verify_block import input_is_readable
 LEVELS = ("fast", "full")
 
 
+@typed
+@as_for(score)
 def repair(
-    model_path: str | Path,
-    x: str,
+    model: Any,
+    data: Any,
     output: str | Path,
-    pool: Pool | None = None,
     *,
-    tolerance: FailurePolicy = STRICT,
     level: str = "full",
-    **written: Unpack[Written],
+    outputs: Sequence[str] | None = None,
+    alpha: float | None = None,
+    threshold: float | str | None = None,
+    costs: Any = None,
+    parquet: bool = False,
+    id: Sequence[str] = (),
+    delta: str | Path | None = None,
+    x: str = "X",
+    quarantine: bool = False,
+    max_failures: int = 20,
+    max_bad_rows: int | None = None,
+    max_bad_fraction: float | None = None,
+    workers: int | None = None,
+    client: Any = None,
+    verbose: bool = False,
 ) -> ScoreReport:
-    """Score again what is wrong in an output, or was never done; see the module for guarantees.
+    """Verify an output, and score again only what is wrong or was skipped.
 
-    level  of the verification that finds what is wrong: full or fast
+    Parameters
+    ----------
+    data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
+        The data of the run.
+    output : str or Path
+        The output of `score`.
+    level : {"full", "fast"}, default "full"
+        How much is verified: full also decodes everything and compares digests.
 
-    Raises what `score` raises; PlanConflictError if the output is of another plan, or its input holds
-    other rows.
+    Returns
+    -------
+    ScoreReport
+        The finished run.
+
+    Raises
+    ------
+    PlanConflictError
+        If the output is of another model, data or settings.
+    DcpredError
+        What `score` raises.
+
+    See Also
+    --------
+    verify : Look only.
+
+    Notes
+    -----
+    All arguments are those of the run.
     """
+    tolerance = FailurePolicy(quarantine, max_failures, BadRowLimit(max_bad_rows, max_bad_fraction))
+    columns = requested_columns(outputs, alpha, threshold, costs, parquet, id, delta)
+    path = address_of_model(model)
+    with rows_to_score(data, x, path, output, workers, client, resumes=True) as (X, pool):
+        report = _repaired(Request(path, X, output, columns, tolerance, pool, delta), level)
+    return checked(report, partial(check_rows_scored, report, tolerance))
+
+
+def _repaired(request: Request, level: str) -> ScoreReport:
     if level not in LEVELS:
         raise SettingsError(
             f"Cannot repair at level {level!r}: a repair has {' or '.join(LEVELS)}. Use one of them."
         )
-    ledger = open_ledger(output)
-    check_delta(written.get("delta"), tolerance)
-    planned, plan, model = plan_run(model_path, x, output, may_lack_chunks=True, **written)
+    ledger = open_ledger(request.output)
+    check_delta(request)
+    planned, plan, model = plan_run(request, repairs=True)
     _check_same_run(ledger.run, planned, plan.n_blocks)
     adopted = Ledger(planned, plan.n_blocks).adopted()
     changed = adopted.run.run != ledger.run.run or (planned.run == ledger.run.run and adopted.changed_ids())
     ledger = Ledger(replace(planned, run=ledger.run.run), plan.n_blocks)
-    if pool is None:
-        pool = default_pool(x, output, plan.n_blocks, isolated=tolerance.quarantine)
-    with pool() as workers:
+    with request.pool_for(plan.n_blocks)() as workers:
         with ledger.claimed():
-            _withdraw_what_is_wrong(ledger, model, workers, level, tolerance, planned.run if changed else "")
-        return score(
-            model_path,
-            x,
-            output,
-            lambda: nullcontext(workers),
-            planned=(planned if changed else ledger.run, plan, model),
-            delta=written.get("delta"),
-            tolerance=tolerance,
+            now = planned.run if changed else ""
+            _withdraw_what_is_wrong(ledger, model, workers, level, request.tolerance, now)
+        return score_all_rows(
+            replace(request, pool=lambda: nullcontext(workers)),
+            (planned if changed else ledger.run, plan, model),
             repaired=ledger.run.run,
             restores=level,
         )

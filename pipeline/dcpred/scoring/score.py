@@ -1,206 +1,101 @@
-"""Score every row of an array: checks first, then blocks."""
+"""Score every row of a data set."""
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+import os
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
-from dcpred.execution.lease import Lease
-from dcpred.execution.pools import default_pool
-from dcpred.execution.progress import counted, show, show_dashboard, show_detail
-from dcpred.execution.workers import Pool, Workers
-from dcpred.plan import BlockPlan
-from dcpred.runs.bad_rows import NO_LIMIT, no_row_scored, without_score
-from dcpred.runs.ledger import Ledger
-from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
-from dcpred.runs.shards import Shard
-from dcpred.scoring.blocks import BlockRun, FailurePolicy
-from dcpred.scoring.deliver import add_tables_to, deliver_finished, write_tables
-from dcpred.scoring.place_checks import check_place
-from dcpred.scoring.planning import Planned, Written, output_bytes, plan_run
-from dcpred.verification.fast_check import FastCheck, check_as_written, damaged_blocks, show_system_files
-from dcpred_tasks.artifacts.commit_records import ScoreRun
-from dcpred_tasks.dtypes import GIVEN_UP
-from dcpred_tasks.errors import IncompleteError, SchedulerError, SettingsError
-from dcpred_tasks.storage.addresses import as_arguments, shown
-from dcpred_tasks.task_bodies.zarr_chunks import create_scores
-
-VERIFY_ROUNDS = 3
-STRICT = FailurePolicy()
+from dcpred.datasets.located import address_of_model
+from dcpred.public import checked, typed
+from dcpred.runs.bad_rows import BadRowLimit
+from dcpred.runs.manifest import ScoreReport
+from dcpred.runs.shards import Shard, parse_shard
+from dcpred.scoring.blocks import FailurePolicy
+from dcpred.scoring.request import Request, requested_columns, rows_to_score
+from dcpred.scoring.score_shard import ShardReport, score_shard
+from dcpred.scoring.whole_run import check_rows_scored, score_all_rows
+from dcpred_tasks.errors import SettingsError
 
 
+@typed
 def score(
-    model_path: str | Path,
-    x: str,
+    model: Any,
+    data: Any,
     output: str | Path,
-    pool: Pool | None = None,
     *,
-    tolerance: FailurePolicy = STRICT,
-    repaired: str = "",
-    planned: Planned | None = None,
-    restores: str = "",
-    **written: Unpack[Written],
-) -> ScoreReport:
-    """Score every row of X into OUTPUT/scores.zarr; see the module for the effect of a second call.
+    outputs: Sequence[str] | None = None,
+    alpha: float | None = None,
+    threshold: float | str | None = None,
+    costs: Any = None,
+    parquet: bool = False,
+    id: Sequence[str] = (),
+    delta: str | Path | None = None,
+    x: str = "X",
+    quarantine: bool = False,
+    max_failures: int = 20,
+    max_bad_rows: int | None = None,
+    max_bad_fraction: float | None = None,
+    shard: Shard | str | None = None,
+    workers: int | None = None,
+    client: Any = None,
+    verbose: bool = False,
+) -> ScoreReport | ShardReport:
+    """Score every row of a data set into a new directory.
 
-    pool      gives the workers, only if there is something to score. None: local processes, or for a single
-              block this one (not with quarantine: a block that ends its process is skipped only if that is a
-              worker)
-    repaired  the run to resume, although input chunks may have been restored since: dcpred.scoring.repair
-              checked them
-    planned   the result of `plan_run` for these arguments, if known
-    restores  whether rows that others removed from the Delta table are added again, and files in it copied:
-              by level fast or full of verification; "": neither
+    Parameters
+    ----------
+    data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
+        Path or address of a data set, or its rows: NumPy, pandas, Dask or xarray. Rows that are not stored as
+        Zarr are written to `OUTPUT.data.zarr` first.
+    output : str or Path
+        Directory or address for the scores. `output/scores.zarr` holds label, decision and status; row i
+        belongs to row i of the data.
+    id : sequence of str, optional
+        Columns before the scores in these files: arrays next to the features, columns of a Parquet table, or
+        features. By default the ids that import stored, or else row numbers.
+    shard : Shard or str, optional
+        Score only blocks i, i + n, i + 2n, … for ``"i/n"``; ``"auto/n"`` takes i from the environment.
 
-    Raises RefusedErrors before anything is written, IncompleteError if blocks failed or too many rows have no
-    score, RunHeldError, ResourceError, InterruptedRunError.
+    Returns
+    -------
+    ScoreReport or ShardReport
+        The finished run; or the shard, if others have blocks left.
+
+    Raises
+    ------
+    RefusedError
+        For wrong arguments or data, before anything is written.
+    IncompleteError
+        If blocks failed or too many rows have no score. Its attribute `report` is the report of a run that
+        ended.
+    RunHeldError
+        If another process scores into the same output.
+    ResourceError
+        For a full disk, or a missing permission.
+
+    See Also
+    --------
+    repair : Score again what is wrong.
+    refresh : Score what is new or changed.
+
+    Notes
+    -----
+    The same call resumes an interrupted run; a finished run does nothing.
+
+    Examples
+    --------
+    >>> report = dcpred.score("model", "new.zarr", "scores", client=client)  # doctest: +SKIP
     """
-    begin = time.perf_counter()
-    lacking = tolerance.quarantine or bool(repaired)
-    check_delta(written.get("delta"), tolerance)
-    is_new_plan = planned is None
-    planned = planned or plan_run(model_path, x, output, may_lack_chunks=lacking, **written)
-    plan = planned[1]
-    ledger, begun = open_run(planned, repaired=repaired, checks_ids=is_new_plan)
-    if (manifest := ledger.manifest()) is not None:
-        return report_finished(ledger, plan, manifest, begin, pool, written.get("delta"), restores)
-    pool = pool or default_pool(x, output, plan.n_blocks, isolated=tolerance.quarantine)
-    with at_work(ledger, planned, begun, pool) as (workers, lease):
-        show(f"scoring {plan}{workers.where}")
-        show_how(ledger.run, workers)
-        write_tables(ledger, lease, workers)
-        scored = score_all(ledger, lease, workers, tolerance)
-        manifest = make_manifest(ledger, plan, scored.blocks, planned[0].run if repaired else None)
-        lease.check()
-        manifest = ledger.finish(manifest)
-        deliver_finished(ledger, written.get("delta"), restores)
-    return make_report(ledger.run, plan, scored, time.perf_counter() - begin, manifest)
-
-
-def open_run(
-    planned: Planned, shard: Shard | None = None, *, repaired: str = "", checks_ids: bool = True
-) -> tuple[Ledger, bool]:
-    """The ledger of a planned run, or of the run to repair in its place, and whether that was begun."""
-    run, plan, _ = planned
-    ledger = Ledger(replace(run, run=repaired or run.run), plan.n_blocks, shard).adopted()
-    begun = ledger.check()
-    if checks_ids and ledger.run.run == run.run:
-        ledger.check_ids()
-    return ledger, begun
-
-
-@contextmanager
-def at_work(ledger: Ledger, planned: Planned, begun: bool, pool: Pool) -> Iterator[tuple[Workers, Lease]]:
-    """Hold a run, whose arrays are there, for workers that have memory for it and see its place."""
-    _, plan, model = planned
-    new = not ledger.place.is_there()
-    if not new:
-        ledger.check_free()
-    if not begun:
-        check_place(ledger.place, output_bytes(ledger.run, model, plan.n_blocks))
-    advice = "Write the input with smaller chunks, or start fewer or larger workers"
-    with pool() as workers:
-        workers.check_memory(plan.task_bytes, advice)
-        with ledger.claimed() as lease:
-            try:
-                workers.check_sees(ledger.address)
-            except SchedulerError:
-                if new and ledger.shard is None:
-                    ledger.abandon()
-                raise
-            create_scores(ledger.run, model)
-            yield workers, lease
-
-
-def show_how(run: ScoreRun, workers: Workers) -> None:
-    """Print the address of Dask's dashboard, and with -v details of the run."""
-    show_dashboard(workers)
-    show_detail(f"run {run.run}: {', '.join(run.outputs)} by the model {run.model_hash}")
-    show_detail(f"{counted(workers.n_threads(), 'block', 'blocks')} at once; read from {shown(run.x)}")
-
-
-def check_delta(delta: str | Path | None, tolerance: FailurePolicy) -> None:
-    """Raise SettingsError for rows that would be committed without a score, and could not be replaced."""
-    if delta is not None and tolerance.quarantine:
-        raise SettingsError(
-            "Cannot combine a Delta table with quarantine: rows that were skipped would stay in the table"
-            " after a repair. Omit one of them."
-        )
-
-
-def report_finished(
-    ledger: Ledger,
-    plan: BlockPlan,
-    manifest: dict[str, Any],
-    begin: float,
-    pool: Pool | None,
-    delta: str | Path | None,
-    restores: str = "",
-) -> ScoreReport:
-    """The report of a run with a manifest, whose tables or their commit may be missing. Raises
-    IncompleteError if it is modified or damaged.
-    """
-    n_blocks = add_tables_to(ledger, pool)
-    findings = FastCheck(ledger).findings
-    check_as_written(findings, ledger.address)
-    deliver_finished(ledger, delta, restores)
-    show_system_files(findings)
-    if not n_blocks:
-        show("this run is finished; nothing was written")
-    return make_report(ledger.run, plan, Done(0, 0.0), time.perf_counter() - begin, manifest)
-
-
-def score_pending(ledger: Ledger, lease: Lease, workers: Workers, tolerance: FailurePolicy) -> Done:
-    """Score this driver's pending blocks."""
-    limited = tolerance.bad_rows != NO_LIMIT
-    n_bad = sum(without_score(record.status) for record in ledger.records()) if limited else 0
-    return BlockRun(ledger, lease, workers, tolerance, n_bad).run(ledger.pending())
-
-
-def score_all(
-    ledger: Ledger,
-    lease: Lease,
-    workers: Workers,
-    tolerance: FailurePolicy,
-    note: Callable[[list[int]], None] = lambda blocks: None,
-) -> Done:
-    """Score pending blocks; then once more those that do not match their commit record.
-
-    note  called with these blocks before their records are withdrawn
-    """
-    n_blocks, seconds = 0, 0.0
-    for _ in range(VERIFY_ROUNDS):
-        done = score_pending(ledger, lease, workers, tolerance)
-        n_blocks, seconds = n_blocks + done.blocks, seconds + done.seconds
-        findings = FastCheck(ledger, all_due=True).findings
-        wrong = damaged_blocks(findings)
-        if not wrong:
-            check_as_written(findings, ledger.address)
-            show_system_files(findings)
-            return Done(n_blocks, seconds)
-        note(wrong)
-        for block in wrong:
-            ledger.retract(block)
-    raise IncompleteError(
-        f"Cannot finish the run: {len(wrong):,} blocks are modified or damaged, the first is block"
-        f" {wrong[0]}. Check the storage and run again."
-    )
-
-
-def check_rows_scored(report: ScoreReport, tolerance: FailurePolicy) -> None:
-    """Raise IncompleteError if rows of a finished run were skipped, or too many or all have no score."""
-    if why := no_row_scored(report.manifest):
-        raise IncompleteError(
-            f"Cannot use {report.output}: {why}. See `dcpred errors {as_arguments(report.output)}`, correct"
-            " the data, and score into a new directory."
-        )
-    tolerance.check_bad_rows(without_score(report.status), report.n_rows)
-    given_up = sum(report.status.get(str(int(code)), 0) for code in GIVEN_UP)
-    if given_up:
-        raise IncompleteError(
-            f"{counted(given_up, 'row was', 'rows were')} skipped: input is damaged or missing, or no"
-            f" worker survived them. See `dcpred errors {as_arguments(report.output)}`, repair the input,"
-            " and run again with --repair."
-        )
+    tolerance = FailurePolicy(quarantine, max_failures, BadRowLimit(max_bad_rows, max_bad_fraction))
+    columns = requested_columns(outputs, alpha, threshold, costs, parquet, id, delta)
+    if shard is not None and client is not None:
+        raise SettingsError("Cannot combine shard with client: one excludes the other. Pass one of them.")
+    part = parse_shard(shard, os.environ) if isinstance(shard, str) else shard
+    path = address_of_model(model)
+    with rows_to_score(data, x, path, output, workers, client, resumes=part is not None) as (X, pool):
+        request = Request(path, X, output, columns, tolerance, pool, delta)
+        report = score_all_rows(request) if part is None else score_shard(request, part)
+    if isinstance(report, ShardReport):
+        return report
+    return checked(report, partial(check_rows_scored, report, tolerance))

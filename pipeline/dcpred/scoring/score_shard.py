@@ -4,23 +4,21 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import Unpack
 
 from dcpred.execution.interrupts import listening
 from dcpred.execution.lease import Lease, acquire_lock
-from dcpred.execution.pools import default_pool, this_process
+from dcpred.execution.pools import this_process
 from dcpred.execution.progress import counted, show
-from dcpred.execution.workers import Pool, Workers
+from dcpred.execution.workers import Workers
 from dcpred.plan import BlockPlan
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
 from dcpred.runs.shards import FOLDER, Shard
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.deliver import deliver_finished, write_tables
-from dcpred.scoring.planning import Written, plan_run
-from dcpred.scoring.score import (
-    STRICT,
+from dcpred.scoring.planning import plan_run
+from dcpred.scoring.request import Request
+from dcpred.scoring.whole_run import (
     at_work,
     check_delta,
     open_run,
@@ -59,42 +57,28 @@ class ShardReport(Summary):
     driver_peak_memory_bytes: int = result_field("Peak memory of this process, in bytes.")
 
 
-def score_shard(
-    model_path: str | Path,
-    x: str,
-    output: str | Path,
-    shard: Shard,
-    pool: Pool | None = None,
-    *,
-    tolerance: FailurePolicy = STRICT,
-    **written: Unpack[Written],
-) -> ScoreReport | ShardReport:
-    """Score one shard of X into OUTPUT/scores.zarr; see the module for the end of a run. A
-    ScoreReport is that of the whole, finished run.
+def score_shard(request: Request, shard: Shard) -> ScoreReport | ShardReport:
+    """Score one shard of a request into OUTPUT/scores.zarr; see the module for the end of a run. A
+    ScoreReport is that of the whole, finished run. No worker starts if no block of this shard is left.
 
-    pool  as of `score`; None: local processes, or this one for a single block. Not used if no block of
-          this shard is left
-
-    Raises what `score` raises, and RunHeldError if another process has this shard.
+    Raises what `score_all_rows` raises, and RunHeldError if another process has this shard.
     """
     begin = time.perf_counter()
-    check_delta(written.get("delta"), tolerance)
-    planned = plan_run(model_path, x, output, may_lack_chunks=tolerance.quarantine, **written)
-    plan, delta = planned[1], written.get("delta")
+    check_delta(request)
+    planned = plan_run(request)
+    plan = planned[1]
     ledger, begun = open_run(planned, shard)
     run = ledger.run
     if (manifest := ledger.manifest()) is not None:
-        return report_finished(replace(ledger, shard=None), plan, manifest, begin, pool, delta)
+        return report_finished(replace(ledger, shard=None), plan, manifest, begin, request)
     n_pending = len(ledger.pending()) if begun else len(ledger.shard_blocks)
-    if n_pending == 0:
-        pool = this_process
-    pool = pool or default_pool(x, output, n_pending, isolated=tolerance.quarantine)
+    pool = request.pool_for(n_pending) if n_pending else this_process
     with at_work(ledger, planned, begun, pool) as (workers, lease):
         show(f"scoring shard {shard} of {plan}: {counted(len(ledger.shard_blocks), 'block', 'blocks')}")
         show_how(run, workers)
-        done, left = _score_blocks(ledger, lease, workers, tolerance)
+        done, left = _score_blocks(ledger, lease, workers, request.tolerance)
         if not left:
-            return _finish(ledger, plan, lease, workers, done, tolerance, begin, delta)
+            return _finish(ledger, plan, lease, workers, done, request, begin)
     committed = counted(len(ledger.shard_blocks), "block is", "blocks are")
     show(
         f"shard {shard} is done: its {committed} committed; {left:,} of {plan.n_blocks:,} remain for other"
@@ -139,9 +123,8 @@ def _finish(
     lease: Lease,
     workers: Workers,
     done: Done,
-    tolerance: FailurePolicy,
+    request: Request,
     begin: float,
-    delta: str | Path | None,
 ) -> ScoreReport:
     """Verify the whole run and write the manifest, or wait for the shard that does."""
     whole = replace(ledger, shard=None).with_stored_tables()  # another shard may have asked for them
@@ -150,14 +133,14 @@ def _finish(
         if manifest is None:
             show("every shard is done; verifying the whole run")
             write_tables(whole, finishing, workers)
-            more = score_all(whole, finishing, workers, tolerance, whole.note_withdrawn)
+            more = score_all(whole, finishing, workers, request.tolerance, whole.note_withdrawn)
             done = Done(done.blocks + more.blocks, done.seconds + more.seconds)
             manifest = make_manifest(whole, plan, done.blocks)
             lease.check()
             finishing.check()
             manifest = whole.finish(manifest)
             whole.forget_withdrawn()
-        deliver_finished(whole, delta)
+        deliver_finished(whole, request.delta)
     return make_report(whole.run, plan, done, time.perf_counter() - begin, manifest)
 
 
