@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from dcpred.datasets.splitting import Split, split
     from dcpred.datasets.writing import NotFinite, NotFiniteFeature
     from dcpred.estimators import DCPredClassifier, DCPredRegressor, Settings
-    from dcpred.evaluation import Evaluation, evaluate
-    from dcpred.explanation import (
+    from dcpred.evaluation.evaluate import Evaluation, evaluate
+    from dcpred.evaluation.explanation import (
         ClassPart,
         Contribution,
         Contributions,
@@ -111,24 +111,24 @@ __all__ = [
     "verify",
 ]
 _HOMES = {
-    "ClassPart": "explanation",
+    "ClassPart": "evaluation.explanation",
     "CompareReport": "extensions",
     "CompareResult": "extensions",
-    "Contribution": "explanation",
-    "Contributions": "explanation",
+    "Contribution": "evaluation.explanation",
+    "Contributions": "evaluation.explanation",
     "DCPredClassifier": "estimators",
     "DCPredRegressor": "estimators",
     "DeliverReport": "scoring.deliver",
-    "Evaluation": "evaluation",
-    "Explanation": "explanation",
-    "Explanations": "explanation",
+    "Evaluation": "evaluation.evaluate",
+    "Explanation": "evaluation.explanation",
+    "Explanations": "evaluation.explanation",
     "Exported": "results.export",
     "ExportedModel": "model_export.export",
-    "FeaturePart": "explanation",
+    "FeaturePart": "evaluation.explanation",
     "Finding": "verification.verify",
     "FoldReport": "training.reports",
     "Imported": "datasets.importing",
-    "LandmarkPart": "explanation",
+    "LandmarkPart": "evaluation.explanation",
     "NotFinite": "datasets.writing",
     "NotFiniteFeature": "datasets.writing",
     "PublishReport": "refreshing.refresh",
@@ -148,10 +148,10 @@ _HOMES = {
     "ValidationReport": "training.reports",
     "VerifyReport": "verification.verify",
     "compare": "extensions",
-    "contributions": "explanation",
+    "contributions": "evaluation.explanation",
     "deliver": "scoring.deliver",
-    "evaluate": "evaluation",
-    "explain": "explanation",
+    "evaluate": "evaluation.evaluate",
+    "explain": "evaluation.explanation",
     "export": "results.export",
     "export_model": "model_export.export",
     "import_data": "datasets.importing",

@@ -24,10 +24,10 @@ from dcpred.cli.demo import Demonstration, Example
 from dcpred.cli.evaluate_command import WrittenReport
 from dcpred.cli.warm_command import Warmed
 from dcpred.cost import Cost, CostParts
+from dcpred.evaluation.explanation import ExplainedRows
+from dcpred.evaluation.figures import ClassFigures, ValueFigures
 from dcpred.execution.workers import InlineWorkers
-from dcpred.explanation import ExplainedRows
-from dcpred.figures import ClassFigures, ValueFigures
-from dcpred.inspection import DataFacts, ModelFacts, OutputFacts
+from dcpred.reports.inspection import DataFacts, ModelFacts, OutputFacts
 from dcpred.runs.bad_rows import BadRows
 from dcpred.runs.ledger import PlanFile
 from dcpred.runs.manifest import Manifest

@@ -16,7 +16,7 @@ from pathlib import Path
 from common import BRIEF, LONG, Table, covtype, data_folder, write_group
 
 from dcpred.cost import measure_cost
-from dcpred.evaluation import evaluate
+from dcpred.evaluation.evaluate import evaluate
 from dcpred.execution.pools import connect
 from dcpred.execution.workers import InlineWorkers
 from dcpred.training.train import train

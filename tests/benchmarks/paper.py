@@ -35,8 +35,8 @@ from rivals import Cache, Job, Rival, boosted, exact, fourier, linear, nystroem
 from sets import SETS, DataSet, Split, Values
 from sklearn.neighbors import NearestNeighbors
 
-from dcpred import evaluation
 from dcpred.cost import measure_cost, predict_cost
+from dcpred.evaluation import evaluate as evaluation
 from dcpred.execution.pools import connect
 from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.training.train import train

@@ -13,7 +13,7 @@ import zarr
 
 from data.make import BAD, CHUNKS, WRITTEN_NS
 from dcpred import load_model
-from dcpred.inspection import inspect_path
+from dcpred.reports.inspection import inspect_path
 from dcpred.runs.bad_rows import list_bad_rows
 from dcpred.runs.manifest import ScoreReport
 from dcpred.runs.status import run_status

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from dcpred import load_model
 from dcpred.cli import main
-from dcpred.evaluation import evaluate
-from dcpred.inspection import inspect_path
+from dcpred.evaluation.evaluate import evaluate
+from dcpred.reports.inspection import inspect_path
 from dcpred.reports.report import report
 from dcpred.scoring.score import score
 from dcpred.training.train import train

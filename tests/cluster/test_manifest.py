@@ -12,7 +12,7 @@ import zarr
 
 from dcpred.cli import rendering, status_command
 from dcpred.execution.pools import connect
-from dcpred.inspection import inspect_path
+from dcpred.reports.inspection import inspect_path
 from dcpred.runs.bad_rows import BadRow, list_bad_rows
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.score import score

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dcpred import evaluation as evaluation
-from dcpred.evaluation import evaluate
+from dcpred.evaluation import evaluate as evaluation
+from dcpred.evaluation.evaluate import evaluate
 from dcpred.execution import task_window
 from dcpred.execution.pools import connect
 from dcpred.execution.progress import COMPILING, reporting

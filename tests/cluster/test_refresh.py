@@ -18,11 +18,11 @@ from click.testing import CliRunner, Result
 
 from dcpred.cli import main
 from dcpred.execution.lease import acquire_lock
-from dcpred.inspection import inspect_path
 from dcpred.plan import Cut
 from dcpred.refreshing.limits import Limits
 from dcpred.refreshing.refresh import RefreshReport, publish, refresh
 from dcpred.refreshing.root import open_root, root_status
+from dcpred.reports.inspection import inspect_path
 from dcpred.reports.report import report as report_of
 from dcpred.runs.bad_rows import list_bad_rows
 from dcpred.runs.latest import SETTINGS

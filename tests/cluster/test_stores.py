@@ -60,7 +60,7 @@ from support.far_workers import WORKER_KEY, far_workers
 from support.held_driver import held_driver
 from support.html_pages import seen
 from support.mutations import mutated
-from support.pools import inline, verify_by
+from support.pools import inline
 from support.runs import report_of_incomplete
 from support.stores import (
     BUCKET,
@@ -292,7 +292,7 @@ def test_a_finished_run_writes_nothing(known: Known, finished: Place) -> None:
 
 @pytest.mark.parametrize("level", ["fast", "full", "sample"])
 def test_it_verifies(finished: Place, workers: Pool, level: str) -> None:
-    report = verify_by(workers, finished.address, level, rows=200)
+    report = verify(finished.address, level, rows=200, client=workers)
     assert (report.ok, report.findings, report.verified_blocks) == (True, [], N_BLOCKS)
     assert report.sampled_rows == (200 if level == "sample" else 0)
 
@@ -474,7 +474,7 @@ def test_damage_is_found_and_mended(known: Known, done: Place, workers: Pool) ->
     for name, (harm, _) in DAMAGE.items():
         harm(done, name)
     for level in ("fast", "full"):
-        report = verify_by(workers, done.address, level)
+        report = verify(done.address, level, client=workers)
         assert {f.file: f.kind for f in report.findings} == {name: kind for name, (_, kind) in DAMAGE.items()}
     with pytest.raises(IncompleteError, match="is modified or damaged") as refused:
         score(known.model, known.x, done.address)
@@ -500,7 +500,7 @@ def test_damaged_metadata_are_told_beside_chunks_of_another_tag(
     for name in ("scores.zarr/decision/c/3/0", "scores.zarr/label/zarr.json"):
         alter(done, name)
     for level in ("fast", "full", "sample"):
-        kinds = {f.kind for f in verify_by(workers, done.address, level).findings}
+        kinds = {f.kind for f in verify(done.address, level, client=workers).findings}
         assert kinds == {Kind.METADATA}
     repair(known.model, known.x, done.address, client=workers)
     check_whole(done, known)

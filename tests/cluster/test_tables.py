@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from dcpred import import_data, load_model
 from dcpred.cli import main
 from dcpred.datasets.importing import find_schema
-from dcpred.evaluation import evaluate
+from dcpred.evaluation.evaluate import evaluate
 from dcpred.refreshing.refresh import refresh
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.request import Request

@@ -37,7 +37,6 @@ from dcpred_tasks.task_bodies import score_block as task
 from dcpred_tasks.task_bodies import verify_block
 from support.data import make_blobs, make_group
 from support.models import fixed_cases, leaf_and_doubt
-from support.pools import verify_by
 from support.runs import report_of_incomplete
 from support.serving import read_models_once
 
@@ -224,7 +223,7 @@ def test_rule_fast_decodes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch
         raise AssertionError("a chunk was decoded")
 
     monkeypatch.setattr(zarr_arrays, "read_rows", read_rows)
-    assert verify_by(refuse_workers, folder / "out", "fast").ok
+    assert verify(folder / "out", "fast", client=refuse_workers).ok
 
 
 @pytest.mark.parametrize("level", ["fast", "full"])

@@ -15,7 +15,7 @@ from distributed.comm import tcp
 
 from dcpred.cli import main
 from dcpred.datasets.importing import import_data
-from dcpred.evaluation import evaluate
+from dcpred.evaluation.evaluate import evaluate
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.storage.place import open_place

@@ -16,8 +16,8 @@ from scipy.io import netcdf_file
 
 from dcpred import DCPredClassifier, explain, import_data, load_model
 from dcpred.datasets.splitting import split
-from dcpred.evaluation import evaluate
-from dcpred.explanation import explain_stored
+from dcpred.evaluation.evaluate import evaluate
+from dcpred.evaluation.explanation import explain_stored
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.request import Request
 from dcpred.training.fit import check_training_data

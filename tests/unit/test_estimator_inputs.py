@@ -26,8 +26,8 @@ from distributed import Client
 
 import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, explain, import_data, load_model, report
-from dcpred.evaluation import evaluate
-from dcpred.explanation import explain_stored
+from dcpred.evaluation.evaluate import evaluate
+from dcpred.evaluation.explanation import explain_stored
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.errors import DataError, DcpredError, SchedulerError, SettingsError

@@ -18,9 +18,9 @@ from sklearn import metrics
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.cli import main
 from dcpred.cli.evaluate_command import evaluated
-from dcpred.evaluation import evaluate
+from dcpred.evaluation.evaluate import evaluate
+from dcpred.evaluation.figures import ClassFigures
 from dcpred.execution.workers import InlineWorkers
-from dcpred.figures import ClassFigures
 from dcpred.reports.evaluation_page import evaluation_facts
 from dcpred.reports.report import report
 from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
@@ -44,7 +44,7 @@ from dcpred_tasks.result_fields import Unit, result_class, result_field
 from dcpred_tasks.storage.addressed_arrays import open_array
 from support.data import make_group
 from support.models import random_model, random_rows
-from support.pools import evaluate_by, inline
+from support.pools import inline
 
 SINGLE = st.floats(width=32, allow_nan=False)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -667,7 +667,7 @@ def test_the_order_of_blocks_changes_no_bit(
     asked = (tmp_path / "model", data)
     here = evaluate(*asked, cost=False)
     assert (here["auc_resolution"] if task == "classes" else here["residual_resolution"]) > 0
-    assert evaluate_by(lambda: nullcontext(Shuffled()), *asked) == here
+    assert evaluate(*asked, client=lambda: nullcontext(Shuffled()), cost=False) == here
 
 
 def test_a_failed_block_ends_an_evaluation(made: Path) -> None:
@@ -679,7 +679,7 @@ def test_a_failed_block_ends_an_evaluation(made: Path) -> None:
     with pytest.raises(
         IncompleteError, match=r"Cannot evaluate rows 0 to \d+: 3 workers died .*\. Start workers"
     ):
-        evaluate_by(lambda: nullcontext(Deadly()), *asked)
+        evaluate(*asked, client=lambda: nullcontext(Deadly()), cost=False)
 
 
 @pytest.mark.parametrize("task", SCORERS)

@@ -18,7 +18,7 @@ import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor, explain, load_model
 from dcpred.cli import main
 from dcpred.cli.explain_command import WIDTH, explained
-from dcpred.explanation import FEATURES, LANDMARKS, MOST_ROWS, Explanation, explain_rows
+from dcpred.evaluation.explanation import FEATURES, LANDMARKS, MOST_ROWS, Explanation, explain_rows
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model, class_numbers, score_rows
 from dcpred_tasks.model.kernels import KERNELS

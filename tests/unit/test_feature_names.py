@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from dcpred import DCPredClassifier, DCPredRegressor, ServedModel, load_model
 from dcpred.cli.main import main
 from dcpred.datasets import dask_rows
-from dcpred.evaluation import evaluate
+from dcpred.evaluation.evaluate import evaluate
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.feature_names import feature_names, in_training_order

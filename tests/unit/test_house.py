@@ -32,7 +32,7 @@ MAX_FUNCTION_LINES = 60
 # Names that say nothing of what they hold, and modules where results still have them.
 VAGUE = {"found", "kept", "one", "own", "said", "standing", "summary", "told"}
 VAGUE_MODULES = re.compile(
-    r"dcpred\.(cli|cost|datasets|estimators|evaluation|explanation|pages|reports|training)\b"
+    r"dcpred\.(cli|cost|datasets|estimators|evaluation|pages|reports|training)\b"
     r"|dcpred_compare\.(baselines|page)\b"
     r"|dcpred_tasks\.(artifacts|engine|evaluation|model|schema|scoring|scratch|tables|training)\b"
 )

@@ -18,8 +18,8 @@ from click.testing import CliRunner
 
 from dcpred import import_data
 from dcpred.cli.main import main
-from dcpred.evaluation import evaluate
-from dcpred.explanation import explain_stored
+from dcpred.evaluation.evaluate import evaluate
+from dcpred.evaluation.explanation import explain_stored
 from dcpred.results.export import export
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.request import Request

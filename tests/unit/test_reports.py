@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 import dcpred
 from dcpred import DCPredClassifier, pages
-from dcpred import evaluation as evaluating
 from dcpred.cli import main
 from dcpred.cost import Cost, predict_cost
-from dcpred.evaluation import evaluate
+from dcpred.evaluation import evaluate as evaluating
+from dcpred.evaluation.evaluate import evaluate
 from dcpred.pages import render
 from dcpred.reports import run_page
 from dcpred.reports.evaluation_page import evaluation_page, last_name, without_places

@@ -19,7 +19,7 @@ import pytest
 from obstore.exceptions import GenericError, NotFoundError
 from obstore.store import MemoryStore
 
-from dcpred.inspection import inspect_path
+from dcpred.reports.inspection import inspect_path
 from dcpred.runs.bad_rows import list_bad_rows
 from dcpred.runs.status import run_status
 from dcpred.scoring.repair import repair

@@ -24,7 +24,7 @@ import sys
 import numpy as np
 sys.modules["obstore"] = None  # an import of it is an ImportError
 from dcpred.cli import main
-from dcpred.inspection import inspect_path
+from dcpred.reports.inspection import inspect_path
 from dcpred.runs.bad_rows import list_bad_rows
 from dcpred.runs.status import run_status
 from dcpred.scoring.repair import repair

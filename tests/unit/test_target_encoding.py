@@ -18,8 +18,8 @@ from sklearn.preprocessing import TargetEncoder
 from dcpred.datasets.importing import import_data
 from dcpred.datasets.splitting import split
 from dcpred.estimators.regressor import DCPredRegressor
+from dcpred.evaluation.explanation import explain
 from dcpred.execution.workers import InlineWorkers
-from dcpred.explanation import explain
 from dcpred.serving import load_model
 from dcpred.training.fit import TrainingRequest, check_training_data, fit_model, numbered_for
 from dcpred.training.policy import STANDARD

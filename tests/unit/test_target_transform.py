@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import dcpred
 from dcpred.cli import main
-from dcpred.explanation import explain
+from dcpred.evaluation.explanation import explain
 from dcpred.training.policy import DEFAULT
 from dcpred.training.search import Search
 from dcpred.training.train import train

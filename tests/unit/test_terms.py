@@ -10,7 +10,7 @@ import pytest
 
 from dcpred import DCPredClassifier, DCPredRegressor, load_model
 from dcpred.cost import predict_cost
-from dcpred.explanation import explain_rows
+from dcpred.evaluation.explanation import explain_rows
 from dcpred.model_export.flat_model import compact
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.artifacts.model_layout import check_body, check_model

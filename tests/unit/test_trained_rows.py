@@ -16,7 +16,7 @@ from sklearn.base import clone
 
 from dcpred import DCPredClassifier, DCPredRegressor, load_model
 from dcpred.cli import main
-from dcpred.evaluation import evaluate
+from dcpred.evaluation.evaluate import evaluate
 from dcpred.execution.progress import reporting
 from dcpred.training.train import train
 from dcpred_tasks.artifacts import trained_rows

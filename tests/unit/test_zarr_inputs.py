@@ -18,9 +18,9 @@ from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from dcpred import DCPredClassifier, import_data, load_model, storage_options
 from dcpred.datasets.splitting import split
-from dcpred.evaluation import evaluate
+from dcpred.evaluation.evaluate import evaluate
+from dcpred.evaluation.explanation import explain_stored
 from dcpred.execution.progress import reporting
-from dcpred.explanation import explain_stored
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.request import Request
 from dcpred.scoring.score import score

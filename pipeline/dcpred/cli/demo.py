@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.svm import SVC, LinearSVC
 
-from dcpred.evaluation import evaluate
+from dcpred.evaluation.evaluate import evaluate
 from dcpred.execution.pools import connect, started_once
 from dcpred.execution.progress import show
 from dcpred.scoring.score import score

@@ -10,8 +10,8 @@ import dcpred
 from dcpred.cli.commands import command
 from dcpred.cli.options import ADDRESS, PATH, emit
 from dcpred.cli.rendering import beyond_training, drift_words, field_lines, rows, short
+from dcpred.evaluation.figures import figures_of
 from dcpred.execution.terminal import Verbosity, verbosity, wrapped
-from dcpred.figures import figures_of
 from dcpred.pages import check_free, size
 from dcpred_tasks.result_fields import result_class, result_field
 

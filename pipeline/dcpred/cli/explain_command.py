@@ -12,8 +12,8 @@ import click
 import dcpred
 from dcpred.cli.commands import command
 from dcpred.cli.options import emit
+from dcpred.evaluation.explanation import MOST_ROWS, ClassPart, ExplainedRows, Explanation, shown
 from dcpred.execution.progress import counted
-from dcpred.explanation import MOST_ROWS, ClassPart, ExplainedRows, Explanation, shown
 
 WIDTH = 80
 LONGEST_NAME, LONGEST_VALUE = 18, 12  # letters that are shown

@@ -12,8 +12,8 @@ from dcpred.cli.commands import command
 from dcpred.cli.options import ADDRESS, emit, result_options
 from dcpred.cli.rendering import drift_words, rows, schema_lines
 from dcpred.execution.progress import counted
-from dcpred.inspection import inspect_path
 from dcpred.refreshing.root import RootStatus
+from dcpred.reports.inspection import inspect_path
 from dcpred.runs.bad_rows import list_bad_rows
 from dcpred.training.column_report import map_in_words
 from dcpred_tasks.errors import IncompleteError

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from dcpred import pages
-from dcpred.evaluation import evaluation_remarks
-from dcpred.figures import figures_of
+from dcpred.evaluation.evaluate import evaluation_remarks
+from dcpred.evaluation.figures import figures_of
 from dcpred.pages import (
     FIRST,
     INK,

@@ -14,11 +14,10 @@ import numpy as np
 
 from dcpred import pages
 from dcpred.cost import predict_cost
-from dcpred.evaluation import evaluate, without_infinite
+from dcpred.evaluation.evaluate import evaluate, without_infinite
 from dcpred.execution.progress import reporter, reporting, show, show_step
 from dcpred.execution.workers import one_line
 from dcpred.extensions import REPORTS, registered
-from dcpred.inspection import ModelFacts, inspect_path
 from dcpred.pages import (
     Page,
     Picture,
@@ -43,6 +42,7 @@ from dcpred.reports.evaluation_page import (
     last_name,
     without_places,
 )
+from dcpred.reports.inspection import ModelFacts, inspect_path
 from dcpred.reports.run_page import Run, open_run, run_page
 from dcpred.results.stored_scores import open_stored
 from dcpred.runs.latest import PLAN, RUNS, SETTINGS, run_meant

@@ -195,26 +195,19 @@ def _held_out(
 def chosen_settings(
     settings: Any, task: str | None, metric: str | None
 ) -> tuple[dict[str, object], Settings]:
-    """The given settings by name, and all of them, which suit the metric."""
+    """The given settings and the task by name, and all settings. Both suit the metric."""
     from dcpred.training.metrics import metric_of
 
-    values = _settings_given(settings, task)
+    if hasattr(settings, "given"):  # a dcpred.Settings
+        settings = settings.given()
+    if not isinstance(settings, Mapping | None):
+        raise SettingsError(
+            f"Cannot use settings={settings!r}: it is of type {type(settings).__name__}. Pass a dict, for"
+            ' example {"landmarks": 24}, or a dcpred.Settings.'
+        )
+    values: dict[str, object] = {str(name): value for name, value in (settings or {}).items()}
+    values |= {} if task is None else {"task": task}
     start = make_settings(values)
     if metric is not None:
         metric_of(metric, start.task, 2)
     return values, start
-
-
-def _settings_given(settings: Any, task: str | None) -> dict[str, object]:
-    """Settings by name, with the task."""
-    if settings is None:
-        settings = {}
-    elif not isinstance(settings, Mapping):
-        if not hasattr(settings, "given"):
-            raise SettingsError(
-                f"Cannot use settings={settings!r}: it is of type {type(settings).__name__}. Pass a dict,"
-                ' for example {"landmarks": 24}, or a dcpred.Settings.'
-            )
-        settings = settings.given()
-    values: dict[str, object] = {str(name): value for name, value in settings.items()}
-    return values if task is None else values | {"task": task}

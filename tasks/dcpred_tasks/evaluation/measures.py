@@ -601,7 +601,7 @@ class Measures:
         self.intervals.merge(other.intervals)
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures of all measures, as `dcpred.figures` describes them."""
+        """The figures of all measures, as `dcpred.evaluation.figures` describes them."""
         found = self.quality.as_dict()
         if self.costs is not None and isinstance(self.quality, ClassMeasures):
             found |= {"costs": list(self.costs), **self.quality.cost(self.costs)}
