@@ -63,6 +63,13 @@ max_bad_rows : int, optional
     Maximum number of rows without a score: the run stops beyond it. By default no limit.
 max_failures : int, default 20
     Maximum number of failed blocks.
+prefer : {"cost", "accuracy"}, default "cost"
+    Of the candidates of a search that are as good as the best, take the cheapest; or take the best one.
+references : bool, default False
+    Compare the choice of a search with reference models of scikit-learn on the same held-out rows.
+seconds : float, optional
+    Time limit of the search and the training. The default settings are evaluated first, and others while
+    time lasts; an interruption ends the search, too. Results then depend on the speed of the computer.
 metric : str, optional
     Score that the search optimises: the name of a scikit-learn scorer (roc_auc, average_precision,
     balanced_accuracy, neg_log_loss, neg_mean_absolute_error, …), ``"neg_mean_pinball_loss=0.9"`` or

@@ -34,13 +34,14 @@ from dcpred.training.fit import (
     training_hashes,
 )
 from dcpred.training.metrics import compare, standard_error
-from dcpred.training.policy import DEFAULT, STANDARD, THOROUGH, Budget, SearchPolicy
-from dcpred.training.reports import SHAPE, TrainReport, TuneReport
+from dcpred.training.policy import ACCURACY, COST, DEFAULT, STANDARD, THOROUGH, Budget, SearchPolicy
+from dcpred.training.reports import SHAPE, Point, TrainReport, TuneReport
 from dcpred.training.scratch import distrusted, make_scratch, own_mark, search_folder
 from dcpred.training.search import Found, Search
 from dcpred.training.search_result import found_before, quality_name, shown
 from dcpred.training.steps import Known, Training
 from dcpred.training.trials import Candidate, TrialResult, Trials
+from dcpred_tasks.annotations import from_document
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.engine.compiler import forget_failures
@@ -58,6 +59,7 @@ from dcpred_tasks.storage.atomic_files import (
     resource_errors,
     write_json,
 )
+from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.training import refinement
 from dcpred_tasks.training.categories import NOT_CODED, CodedFeatures, features_named
@@ -155,7 +157,8 @@ def _row(one: TrialResult, shown: TrialResult, trials: Trials, apart: float = 0.
     if n and trials.n_classes:
         counts = np.bincount(trials.target.astype(np.int64), weights=trials.weight)
         quality["most_frequent_share"] = float(counts.max() / counts.sum())
-    return {**quality, "n_judged": n, **cost, "within_budget": True, **shape}
+    within = {"within_budget": True, "settings": settings_dict(s)}
+    return {**quality, "n_judged": n, **cost, **within, **shape}
 
 
 def quality_of(
@@ -238,7 +241,10 @@ def on_this_machine(budget: Budget, n_features: int) -> Budget:
 
 
 def search_and_fit(
-    request: TrainingRequest, policy: SearchPolicy = THOROUGH, budget: Budget | None = None
+    request: TrainingRequest,
+    policy: SearchPolicy = THOROUGH,
+    budget: Budget | None = None,
+    search: str | Path | None = None,
 ) -> TuneReport:
     """Choose settings for a data set, and train with them.
 
@@ -246,13 +252,15 @@ def search_and_fit(
     policy   the size of the search
     budget   the maximum cost of a row; None: 20 linear predictions or 100 ns, whichever is more, or twice the
              cost of the cheapest model if that is more
+    search   a model whose search is used in place of a new one
 
     Raises what `fit_model` raises, and SettingsError if no model is within the budget.
     """
     check_name(request.model)
     with show_job("choosing settings and training"), started_once(request.pool) as pool:
         request = replace(request, settings=_start(request.settings), pool=pool)
-        choice, known = _choice(request, policy, budget)
+        earlier = None if search is None else point_of(search, budget, policy)
+        choice, known = _choice(request, policy, budget, earlier)
         begin = time.perf_counter()
         report = fit_model(replace(request, settings=make_settings(choice["settings"])), known)
     choice["seconds"]["train"] = time.perf_counter() - begin
@@ -266,6 +274,25 @@ def finished_search(model: str | Path, report: TrainReport) -> TuneReport | None
         return None
     found = found_before(read_own_json(kept), kept)
     return TuneReport(**found, made=_made(path), trained=report.stored())
+
+
+def point_of(model: str | Path, budget: Budget | None, policy: SearchPolicy) -> dict[str, Any]:
+    """The search of a model, with another point of its Pareto front as the choice: the best one within a
+    budget. Raises SettingsError.
+    """
+    path = path_on_disk(model)
+    kept = path and path.with_name(f"{path.name}.tuned.json")
+    if kept is None or not kept.exists():
+        raise SettingsError(f"Cannot use the search of {model}: there is no {kept}. Search without it.")
+    found = found_before(read_own_json(kept), kept)
+    points = [one for one in found["frontier"] if budget is None or budget.allows(from_document(Point, one))]
+    if budget is None and policy.prefer != ACCURACY:
+        return found
+    if not points or not points[-1]["settings"]:
+        why = "it is of an earlier version" if points else "no point of its Pareto front is within the budget"
+        raise SettingsError(f"Cannot use the search of {model}: {why}. Search without it.")
+    chosen = points[-1] | {"extrapolated": False, "unseen": False}
+    return found | {"settings": chosen.pop("settings"), "chosen": chosen, "references": [], "words": ""}
 
 
 def choose_settings(
@@ -343,9 +370,12 @@ def _start(start: Settings) -> Settings:
 
 
 def _choice(
-    request: TrainingRequest, policy: SearchPolicy, budget: Budget | None
+    request: TrainingRequest, policy: SearchPolicy, budget: Budget | None, earlier: dict[str, Any] | None
 ) -> tuple[dict[str, Any], Known | None]:
-    """The fields of a report, and facts on all rows if they were computed now."""
+    """The fields of a report, and facts on all rows if they were computed now.
+
+    earlier  the fields by a search for another model
+    """
     (x, y, weight), model, folds = request.arrays, request.model, request.folds
     forget_failures()
     plan, names = check_training_data(x, y, weight, request.settings)
@@ -353,18 +383,26 @@ def _choice(
     refinement.check()  # Every candidate refines.
     asked = {"budget": None if budget is None else str(budget), "policy": policy.name}
     asked |= {"metric": str(policy.metric)} if policy.metric else {}
+    asked |= {"prefer": policy.prefer} if policy.prefer != COST else {}
+    asked |= {"seconds": str(policy.deadline.seconds)} if policy.deadline else {}
+    asked |= {"references": "true"} if policy.references else {}
+    asked |= {"search": digest_json(earlier)} if earlier else {}
     asked |= {"folds": str(folds.identity())} if folds else {}
     contents = fingerprints(x, y, weight)
     runs = [one + str(sorted(asked.items())) for one in training_hashes(contents, start, plan, coded=coded)]
     run = runs[0]
     kept, scratch = model.with_name(f"{model.name}.tuned.json"), search_folder(model)
-    if kept.exists() and (earlier := read_own_json(kept)).get("run") in runs:
+    if kept.exists() and (before := read_own_json(kept)).get("run") in runs:
         show(f"settings were chosen before; reading them from {kept}")
         if any(_is_of(scratch, one) for one in runs):  # The search was interrupted at its very end.
             shutil.rmtree(scratch, ignore_errors=True)
-        return found_before(earlier, kept), None
+        return found_before(before, kept), None
     _check_no_other(model)
     check_new_name(model, f".tuned.json{PARTIAL}")
+    if earlier is not None:
+        _print_choice(earlier)
+        write_json(kept, {"run": run, "found": earlier})
+        return earlier, None
     _check_own(scratch)
     check_unlocked(open_place(scratch))
     if budget is not None and budget.ns < float("inf"):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from dcpred.cost import PredictedCost, predict_cost
+from dcpred.training.reports import Point
 from dcpred_tasks.dtypes import INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, FloatArray
 from dcpred_tasks.engine.layout import AT_ONCE
 from dcpred_tasks.errors import SettingsError
@@ -151,6 +152,22 @@ THOROUGH = replace(
 )
 
 
+def policy_for(
+    base: SearchPolicy,
+    metric: str | Callable[..., float] | None = None,
+    prefer: str = COST,
+    seconds: float | None = None,
+    references: bool = False,
+) -> SearchPolicy:
+    """The policy of a search as a user asks for it, whose time begins now. Raises SettingsError."""
+    if prefer not in (COST, ACCURACY):
+        raise SettingsError(f"Cannot use prefer={prefer!r}: pass {COST!r} or {ACCURACY!r}.")
+    if seconds is not None and not 0 < seconds < float("inf"):
+        raise SettingsError(f"Cannot use seconds={seconds!r}: it is not a time. Pass a number above 0.")
+    deadline = None if seconds is None else Deadline(seconds)
+    return replace(base, metric=metric, prefer=prefer, references=references, deadline=deadline)
+
+
 @dataclass(frozen=True)
 class Budget:
     """The maximum cost of a row."""
@@ -166,7 +183,7 @@ class Budget:
     fitted on another one. It is not part of a search's name, because it varies.
     """
 
-    def allows(self, cost: PredictedCost) -> bool:
+    def allows(self, cost: PredictedCost | Point) -> bool:
         ns = cost.cost_ratio * self.linear_ns if self.linear_ns else cost.ns_per_row
         within = cost.cost_ratio <= self.ratio, ns <= self.ns
         return any(within) if self.either else all(within)

@@ -95,6 +95,7 @@ class Point:
     overlap: Count = result_field(
         "Number of leaves whose rows a leaf also trains on.", unit=Unit.COUNT, headline="overlap"
     )
+    settings: dict[str, Any] = result_field("The settings by name.", default_factory=dict, kw_only=True)
 
 
 SHAPE = tuple(name for name, facts in facts_of(Point) if facts.headline)

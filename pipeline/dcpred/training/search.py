@@ -69,11 +69,11 @@ class Search:
         try:
             incumbent, complete = self._searched(), True
         except (OutOfTimeError, InterruptedRunError, KeyboardInterrupt):
+            if self.trials.policy.deadline is None or not self.looked:
+                raise
             forget_signal()
             incumbent, complete = self._best_of(self.judged or self.looked, "time"), False
-            if self.trials.policy.deadline is None or incumbent is None:
-                raise
-        return incumbent and Found(incumbent, self.judged, self.trace, complete)
+        return None if incumbent is None else Found(incumbent, self.judged, self.trace, complete)
 
     def _searched(self) -> TrialResult | None:
         incumbent = self.portfolio()
@@ -238,22 +238,20 @@ class Search:
     def _batches(
         self, candidates: Sequence[Candidate], folds: Sequence[int]
     ) -> Iterator[Sequence[Candidate]]:
-        """All candidates at once; with a deadline as many as workers, after the first one alone, as long as
-        the time suffices. Raises OutOfTimeError.
+        """All candidates at once; with a deadline the first one of a search, then as many as workers, while
+        time suffices for them and for the training. Raises OutOfTimeError.
         """
         deadline, trials = self.trials.policy.deadline, self.trials
-        if deadline is None:
-            yield candidates
-            return
         rest = list(candidates)
         while rest:
-            n, begin = trials.workers.n_threads() if self.longest else 1, deadline.left()
-            rounds = len(folds) if self.longest else 0
-            if self.longest and begin < self.longest * (rounds + FINAL * trials.rows_for_each_tried):
+            n = len(rest) if deadline is None else trials.workers.n_threads() if self.longest else 1
+            begin = deadline.left() if deadline else 0.0
+            if self.longest and begin < self.longest * (len(folds) + FINAL * trials.untried_times):
                 raise OutOfTimeError
             yield rest[:n]
             rest = rest[n:]
-            self.longest = max(self.longest, (begin - deadline.left()) / len(folds))
+            if deadline:
+                self.longest = max(self.longest, (begin - deadline.left()) / len(folds))
 
     def _compared(self, incumbent: TrialResult, one: TrialResult) -> Comparison:
         counted = self.trials.metric.counted

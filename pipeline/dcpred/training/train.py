@@ -25,6 +25,8 @@ from dcpred_tasks.training.settings import BESIDE_A_SEARCH, Settings, make_setti
 if TYPE_CHECKING:
     from dcpred.training.policy import SearchPolicy
 
+USUAL = (None, False, "cost")  # values of options of a search that change nothing
+
 
 @typed
 def train(
@@ -34,6 +36,9 @@ def train(
     settings: Any = None,
     task: str | None = None,
     metric: str | None = None,
+    prefer: str = "cost",
+    seconds: float | None = None,
+    references: bool = False,
     by_time: str | None = None,
     by_group: str | None = None,
     folds: int | None = None,
@@ -89,16 +94,24 @@ def train(
     >>> dcpred.train(X, "model", y=y, client=client)  # doctest: +SKIP
     """
     given = locals()
-    from dcpred.training.policy import STANDARD
+    from dcpred.training.policy import STANDARD, policy_for
 
     values, start = chosen_settings(settings, task, metric)
+    of_search: dict[str, Any] = {
+        "metric": metric,
+        "prefer": prefer,
+        "seconds": seconds,
+        "references": references,
+    }
+    policy = policy_for(STANDARD, **of_search)
     searches = values.keys() <= BESIDE_A_SEARCH
-    if metric is not None and not searches:
-        raise SettingsError(
-            f"Cannot combine metric {metric} with settings: it compares candidates of the search for"
-            " settings. Omit one of them."
-        )
-    return run_training(given, start, replace(STANDARD, metric=metric) if searches else None)
+    for name, value in of_search.items():
+        if value not in USUAL and not searches:
+            raise SettingsError(
+                f"Cannot combine {name} {value} with settings: it is for the search for settings. Omit one of"
+                " them."
+            )
+    return run_training(given, start, policy if searches else None)
 
 
 def run_training(
@@ -122,6 +135,7 @@ def run_training(
     rows = {name: given[name] for name in ("data", "y", "sample_weight", "id", "drop", "scratch")}
     held_out = {name: given[name] for name in ("by_time", "by_group", "folds")}
     asked = {"settings": settings_dict(start), "searches": policy is not None, "metric": given["metric"]}
+    asked |= {name: given[name] for name in ("prefer", "seconds", "references") if given[name] not in USUAL}
     columns = NamedColumns(given["y"], tuple(given["id"]), tuple(given["drop"]), given["sample_weight"])
     source = source_of(given["data"], columns, asked | more | held_out)
     done = finished_on_table(model, source, import_folder(model, scratch)) if source else None
@@ -136,7 +150,7 @@ def run_training(
             if policy is None:
                 report = fit_model(request)
                 return replace(report, model=str(model), predicted_cost=cost_parts(read_model(here)))
-            tuned = search_and_fit(request, policy, budget)
+            tuned = search_and_fit(request, policy, budget, more.get("search"))
             return replace(tuned, trained=tuned.trained | {"model": str(model)})
 
 

@@ -1,7 +1,6 @@
 """Choose settings, and train with them. Libraries of training are imported when the function is called."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,10 @@ def tune(
     settings: Any = None,
     task: str | None = None,
     metric: str | None = None,
+    prefer: str = "cost",
+    seconds: float | None = None,
+    references: bool = False,
+    search: str | Path | None = None,
     by_time: str | None = None,
     by_group: str | None = None,
     folds: int | None = None,
@@ -48,6 +51,9 @@ def tune(
         with the time of a linear prediction on this computer. By default 20x or 100ns, whichever is more.
     settings : dict or Settings, optional
         Settings that are not searched for.
+    search : str or Path, optional
+        A model whose search is used in place of a new one: the best point of its Pareto front within `budget`
+        is trained, by default its choice.
     short : bool, default False
         Search less, as `train` without settings does.
     plot : Path, optional
@@ -64,7 +70,7 @@ def tune(
         What `train` raises.
     """
     given = locals()
-    from dcpred.training.policy import STANDARD, THOROUGH
+    from dcpred.training.policy import STANDARD, THOROUGH, policy_for
 
     check_plot(plot)
     values, start = chosen_settings(settings, task, metric)
@@ -73,8 +79,9 @@ def tune(
             f"Cannot set {name}: the search chooses it. Omit it, or train with it by `dcpred"
             f" train --set {name}=…`."
         )
-    policy = replace(STANDARD if short else THOROUGH, metric=metric)
-    report = run_training(given, start, policy, budget=budget, short=short)
+    policy = policy_for(STANDARD if short else THOROUGH, metric, prefer, seconds, references)
+    more = {} if search is None else {"search": str(search)}
+    report = run_training(given, start, policy, budget=budget, short=short, **more)
     assert isinstance(report, TuneReport)
     if plot:
         points, chosen = with_cost(report.frontier, report.chosen, report.made["cost_ratio"])
