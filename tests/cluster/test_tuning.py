@@ -143,7 +143,7 @@ def tuned(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     folder = tmp_path_factory.mktemp("tuned")
 
     def call() -> TuneReport:
-        return small_search(data, folder / "m")
+        return small_search(data, folder / "m", policy=replace(SMALL, references=True))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ROUNDS, SHIPPED["ROUNDS"])  # a good model takes all of them
@@ -359,7 +359,7 @@ def test_a_verbose_search_says_every_decision(few: Path, tmp_path: Path) -> None
     assert not set(told) & set(quiet.told)
 
 
-def test_references_are_always_there(tuned: Tuned) -> None:
+def test_references_are_there_when_asked_for(tuned: Tuned) -> None:
     """In the report, on its page and on the terminal, beside the choice on the same rows."""
     pytest.importorskip("matplotlib", reason="matplotlib draws the pictures of reports")
     report = tuned.report
@@ -388,7 +388,7 @@ def test_a_better_reference_is_told_in_a_sentence(tmp_path: Path) -> None:
         ),
         reporting(said),
     ):
-        report = small_search(data, tmp_path / "m")
+        report = small_search(data, tmp_path / "m", policy=replace(SMALL, references=True))
     best = max(report.references, key=lambda one: one["gain"])
     assert best["better"]
     assert report.words.startswith(

@@ -15,6 +15,7 @@ from dcpred.training import search as searching
 from dcpred.training.choice import decision_in_words
 from dcpred.training.metrics import ERROR, LOG_LOSS, Metric, compare
 from dcpred.training.policy import (
+    ACCURACY,
     CLASSES,
     COMMON,
     DEFAULT,
@@ -23,11 +24,13 @@ from dcpred.training.policy import (
     PORTFOLIO,
     STANDARD,
     THOROUGH,
+    Deadline,
     Mutation,
 )
 from dcpred.training.search import Found, Search
 from dcpred.training.search_result import interval_words
 from dcpred.training.trials import Candidate, TrialResult, Trials
+from dcpred_tasks.errors import InterruptedRunError
 from dcpred_tasks.task_bodies.train_model import receipt
 from dcpred_tasks.training.settings import Settings, in_effect, make_settings
 
@@ -241,16 +244,16 @@ def test_a_mutation_that_is_the_incumbent_itself_takes_no_place(tables: Any) -> 
     [
         ({"a": 5.0}, 0.0, 0.0, "a"),
         ({"a": 5.0, "b": 4.0}, 0.0, 0.0, "b"),
-        ({"a": 9.5}, 0.0, 0.0, DEFAULT),
-        ({"a": 5.0}, 1 / N_ROWS, 0.0, DEFAULT),
+        ({"a": 5.0}, 1 / N_ROWS, 0.0, "a"),
+        ({"a": 5.0}, 5 / N_ROWS, 0.0, DEFAULT),
         ({"a": 5.0}, 0.0, 0.001, DEFAULT),
         ({"a": 11.0}, 0.0, 0.0, DEFAULT),
     ],
 )
-def test_of_candidates_that_lose_no_more_the_cheapest_is_chosen(
+def test_of_candidates_that_are_as_good_the_cheapest_is_chosen(
     tables: Any, costs: Mapping[str, float], worse: float, ties: float, chosen: str
 ) -> None:
-    """Where it saves a tenth, and loses no more by the metric that breaks ties either."""
+    """It loses no more than a standard error, nor than a fraction of the loss, by either metric."""
     tables({"a": A, "b": B})
     trials = Cheap(
         of_values({"scaling=learned": worse}, 0.2),
@@ -263,6 +266,96 @@ def test_of_candidates_that_lose_no_more_the_cheapest_is_chosen(
     assert [(line["candidate"], line["verdict"]) for line in lines] == (
         [] if chosen == DEFAULT else [(chosen, "costs less than")]
     )
+    trials.policy = replace(Known.policy, prefer=ACCURACY)
+    assert found_by(trials).chosen.candidate.name == DEFAULT
+
+
+def test_few_rows_excuse_no_large_loss(tables: Any) -> None:
+    """A standard error of few rows is large: a candidate may lose a part of the loss."""
+    tables({"a": A})
+    trials = Cheap(of_values({"scaling=learned": 3 / N_ROWS}, 0.1))
+    trials.costs = {"a": 5.0}
+    trials.policy = replace(Known.policy, as_good=9.0, most_lost=0.05)
+    assert found_by(trials).chosen.candidate.name == DEFAULT
+    trials.policy = replace(Known.policy, as_good=9.0, most_lost=0.1)
+    assert found_by(trials).chosen.candidate.name == "a"
+
+
+class Sized(Known):
+    """Each landmark costs, and few landmarks lose."""
+
+    def cost_of(self, one: Candidate) -> float:
+        return float(one.values.get("landmarks", COMMON["landmarks"]))
+
+
+def test_a_choice_is_made_cheaper_as_long_as_it_stays_as_good(tables: Any) -> None:
+    tables({"a": {"landmarks": 64}}, cheaper=[Mutation("half", times={"landmarks": 0.5})])
+    trials = Sized(lambda values: {64: 0.1, 32: 0.1, 16: 0.3}[values.get("landmarks", 16)])
+    found = found_by(trials)
+    assert found.chosen.candidate.values == {"landmarks": 32}
+    assert [line["verdict"] for line in found.trace if line["step"] == "cost"] == ["costs less than"]
+    trials.policy = replace(Known.policy, prefer=ACCURACY)
+    assert found_by(trials).chosen.candidate.values == {"landmarks": 64}
+
+
+def test_a_dearer_candidate_must_gain_more_than_its_error(tables: Any) -> None:
+    """One that costs as much needs less."""
+    tables({"a": A})
+    trials = Cheap(of_values({"scaling=learned": -5 / N_ROWS}, 0.3), lambda values: 0.5)
+    [default, better] = trials.evaluate([Candidate(DEFAULT, {}), Candidate("a", A)], trials.folds)
+    assert default is not None
+    assert better is not None
+    comparison = compare(default.losses, better.losses, default.weight, counted=True)
+    trials.policy = replace(Known.policy, level=1.0)
+    for costs, gain, chosen in (({"a": 11.0}, 1, DEFAULT), ({"a": 11.0}, 5, "a"), ({}, 5, "a")):
+        trials.costs, trials.share = costs, of_values({"scaling=learned": -gain / N_ROWS}, 0.3)
+        assert found_by(trials).chosen.candidate.name == chosen
+    assert comparison.gain > comparison.standard_error
+
+
+class Clocked(Known):
+    """Each trial of a fold takes a second of a clock that nothing else moves."""
+
+    seconds, untried_times = 0.0, 1.0
+    workers = SimpleNamespace(n_threads=lambda: 1)
+
+    def judged(self, one: Candidate, folds: Sequence[int]) -> TrialResult | None:
+        self.seconds += len(folds)
+        return super().judged(one, folds)
+
+
+@pytest.mark.parametrize("limit", [0.5, 9.0, 11.0, 16.0, 1e6])
+def test_a_search_ends_in_time_with_the_best_so_far(tables: Any, limit: float) -> None:
+    """The default configuration is evaluated first, whatever the limit; the training gets its time."""
+    tables({"a": A, "b": B}, SCALING)
+    trials = Clocked(of_values({"scaling=learned": -0.1, "feature_map=clip": -0.05}, 0.3))
+    trials.policy = replace(Known.policy, deadline=Deadline(limit, lambda: trials.seconds))
+    found = found_by(trials)
+    assert trials.looks[0] == (DEFAULT, (0,))
+    assert trials.seconds + searching.FINAL <= limit or trials.looks == [(DEFAULT, (0,))]
+    assert found.complete == (limit == 1e6)
+    assert (found.chosen.candidate.name == DEFAULT) == (limit < 9.0)
+    if found.complete:
+        unlimited = found_by(Known(of_values({"scaling=learned": -0.1, "feature_map=clip": -0.05}, 0.3)))
+        assert unlimited.trace == found.trace
+
+
+@pytest.mark.parametrize("error", [InterruptedRunError, KeyboardInterrupt])
+def test_an_interruption_keeps_the_best_of_a_search_with_a_limit(tables: Any, error: Any) -> None:
+    tables({"a": A, "b": B})
+
+    class Interrupted(Clocked):
+        def judged(self, one: Candidate, folds: Sequence[int]) -> TrialResult | None:
+            if one.name == "b":
+                raise error
+            return super().judged(one, folds)
+
+    trials = Interrupted(of_values({"scaling=learned": -0.1}, 0.3))
+    with pytest.raises(error):
+        found_by(trials)
+    trials.policy = replace(Known.policy, deadline=Deadline(1e6, lambda: 0.0))
+    found = found_by(trials)
+    assert (found.chosen.candidate.name, found.complete) == ("a", False)
 
 
 class Dear(Known):

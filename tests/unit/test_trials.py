@@ -362,6 +362,7 @@ def test_a_choice_that_costs_more_on_other_rows_is_judged_there(monkeypatch: pyt
     trials = trials_of(*quadrants(6_000), policy=CELLS)
     [chosen] = judged(trials, USUAL)
     monkeypatch.setattr(Budget, "allows", lambda self, cost: self == Budget())
+    trials.policy = replace(CELLS, references=True)
     told = described(Found(chosen, [chosen], []), trials)
     assert len(told["references"]) == 2
     assert told["chosen"]["n_judged"] == trials.unseen().n_judged != trials.n_judged
@@ -504,7 +505,7 @@ def test_reference_models_are_judged_on_the_same_rows() -> None:
 
 def test_a_reference_is_shown_beside_the_choice_on_the_same_rows() -> None:
     """The choice is judged on all rows, a reference on those of the first look."""
-    trials = trials_of(*quadrants(700))
+    trials = trials_of(*quadrants(700), policy=replace(SMALL, references=True))
     with few_candidates():
         told = described(found_by(trials), trials)
     for one in told["references"]:

@@ -13,6 +13,7 @@ import dcpred
 from dcpred.cli.observation import observation_options
 from dcpred.cli.options import (
     ADDRESS,
+    DurationType,
     FolderType,
     NamesType,
     RowCount,
@@ -53,6 +54,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "model": {"type": ADDRESS},
     "outputs": {"metavar": "NAMES"},
     "scratch": {"type": FolderType(), "metavar": "DIR"},
+    "seconds": {"flags": ("--time",), "type": DurationType(), "metavar": "TIME", "note": "30s, 10m or 1h."},
     "seed": {"type": click.IntRange(0)},
     "threshold": {"metavar": "P"},
 }

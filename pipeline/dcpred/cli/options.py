@@ -270,6 +270,19 @@ def result_options(command: F) -> F:
     return json_option(reports_errors(storage_option(command)))
 
 
+class DurationType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
+    """A time with its unit, in seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number, unit = str(value)[:-1], str(value)[-1:]
+        try:
+            return float(number) * {"s": 1.0, "m": 60.0, "h": 3600.0}[unit]
+        except (KeyError, ValueError):
+            self.fail(f"{value!r} is not a time. Write 30s, 10m or 1h.", param, ctx)
+
+
 class NamesType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
     """Names between commas; double quotes enclose a name that holds a comma."""
 

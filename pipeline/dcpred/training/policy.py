@@ -68,8 +68,10 @@ class SearchPolicy:
     prefer: str = COST
     """COST: the cheapest candidate that is as good as the best; ACCURACY: the best one."""
     as_good: float = 1.0
-    """Standard errors of the difference that such a candidate may lose, by either metric."""
-    most_lost: float = 0.03
+    """Standard errors of the difference that such a candidate may lose; twice as many by the metric that
+    breaks ties.
+    """
+    most_lost: float = 0.05
     """The most that it may lose, as a fraction of the loss: few rows have large errors."""
     deadline: "Deadline | None" = None
     """When a search ends whose time is limited."""

@@ -12,7 +12,6 @@ is in the trace, with its gain and cost.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -129,10 +128,12 @@ class Search:
         return next((one for one in sorted(self.judged, key=_cost) if self._is_as_good(best, one)), best)
 
     def _is_as_good(self, best: TrialResult, one: TrialResult) -> bool:
-        """Whether it loses no more than a standard error, nor than a fraction of the loss."""
-        policy, comparison = self.trials.policy, self._compared(best, one)
-        both = (comparison, policy.most_lost * best.loss), (self._tied(best, one), inf)
-        return all(-by.gain <= min(policy.as_good * by.standard_error, most) for by, most in both)
+        """Whether it loses no more than a standard error, nor than a fraction of the loss; twice the error by
+        the metric that breaks ties.
+        """
+        policy, comparison, tied = self.trials.policy, self._compared(best, one), self._tied(best, one)
+        most = min(policy.as_good * comparison.standard_error, policy.most_lost * best.loss)
+        return -comparison.gain <= most and -tied.gain <= 2.0 * policy.as_good * tied.standard_error
 
     def portfolio(self) -> TrialResult | None:
         """The best configuration of the portfolio, or the default one if none is significantly better."""
