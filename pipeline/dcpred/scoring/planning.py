@@ -63,16 +63,7 @@ def plan_run(request: Request, *, repairs: bool = False, cut: Cut | None = None)
     artifact = open_artifact(request.model)
     model = artifact.model()
     check_self_test(model, artifact.self_test(), str(request.model), plain=True)
-    outputs, alpha = check_outputs(wanted.outputs, model.task, wanted.alpha)
-    costs = wanted.costs
-    if costs is not None and LABEL not in outputs and model.task == "classification":
-        raise SettingsError(
-            "Cannot use a threshold or costs without the output label, which alone takes them. Add label, or"
-            " omit them."
-        )
-    label_rule(model, costs)
-    for column in columns(outputs, alpha, costs):
-        column.require(model)
+    outputs, alpha = _check_columns(wanted, model)
     X = open_array(x)
     check_matrix(X.shape, np.dtype(X.dtype))
     check_same_encoding(x, artifact)
@@ -112,7 +103,7 @@ def plan_run(request: Request, *, repairs: bool = False, cut: Cut | None = None)
         stride=0 if cut is None else cut.stride,
         sampling=sampling,
         alpha=alpha,
-        costs=costs,
+        costs=wanted.costs,
         arithmetic=arithmetic(*models_that_score(model, columns(outputs, alpha))),
         input=None if store is None else store.identity,
     )
@@ -120,6 +111,20 @@ def plan_run(request: Request, *, repairs: bool = False, cut: Cut | None = None)
     resumes = stored is not None and same_settings(stored, run) and (stored.run == run.run or stored.x == x)
     run = with_tables(run, wanted, request.delta, stored if resumes else None)
     return run, _with_memory(plan, run, model, request.delta) if run.tables else plan, model
+
+
+def _check_columns(wanted: Columns, model: Model) -> tuple[tuple[str, ...], float | None]:
+    """The outputs and alpha of `check_outputs`. Raises a RefusedError for columns that the model lacks."""
+    outputs, alpha = check_outputs(wanted.outputs, model.task, wanted.alpha)
+    if wanted.costs is not None and LABEL not in outputs and model.task == "classification":
+        raise SettingsError(
+            "Cannot use a threshold or costs without the output label, which alone takes them. Add label, or"
+            " omit them."
+        )
+    label_rule(model, wanted.costs)
+    for column in columns(outputs, alpha, wanted.costs):
+        column.require(model)
+    return outputs, alpha
 
 
 def with_tables(run: ScoreRun, wanted: Columns, delta: str | Path | None, there: ScoreRun | None) -> ScoreRun:
