@@ -277,13 +277,13 @@ def test_too_little_space_is_refused_before_anything_is_written(
 ) -> None:
     monkeypatch.setattr("dcpred.scoring.planning.RECORD_BYTES", 2**60)
     with pytest.raises(ResourceError, match=r"MiB free\. Free some space"):
-        run(model, data, tmp_path / "out", pool=None)
+        run(model, data, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_an_output_inside_the_input_is_refused(model: Path, data: Path) -> None:
     with pytest.raises(DataError, match="inside the input"):
-        run(model, data, data / "X" / "out", pool=None)
+        run(model, data, data / "X" / "out")
 
 
 # -- workers that die ----------------------------------------------------------------------------------------
