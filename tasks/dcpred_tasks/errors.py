@@ -6,7 +6,8 @@ this one string, and errors travel between processes unchanged.
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -18,6 +19,11 @@ ENCODED = re.compile(rf"{LIKE}[\w.%~-]+,float(?:32|64)(?:/X(?![\w.-]))?")
 def listed(names: Sequence[str], most: int = 10) -> str:
     """The first names of many, for a message."""
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
+def doubled(names: Iterable[str]) -> str | None:
+    """The first name that occurs twice; None where each column has its own."""
+    return next((name for name, n in Counter(names).items() if n > 1), None)
 
 
 def for_people(text: str) -> str:

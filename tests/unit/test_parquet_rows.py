@@ -246,7 +246,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     ),
     "rounded": (with_column("amount", [2**53 + 1] * N), "'amount': it holds the integer 9007199254740993"),
     "no rows": (lambda f: f[:0], "it has no rows"),
-    "twice": (twice, "two columns are named 'age'"),
+    "twice": (twice, "'age' occurs twice"),
 }
 
 

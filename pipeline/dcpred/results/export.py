@@ -5,7 +5,6 @@ import json
 import os
 import re
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from dcpred.summary import Summary
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import Status
-from dcpred_tasks.errors import DataError, DcpredError, SettingsError, listed
+from dcpred_tasks.errors import DataError, DcpredError, SettingsError, doubled, listed
 from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.storage.addresses import (
     absolute,
@@ -282,7 +281,7 @@ def _request(
                 " of these, and others by --with."
             )
     names = [*(name for source in sources for name in source.names), *chosen]
-    if twice := next((name for name, n in Counter(names).items() if n > 1), None):
+    if twice := doubled(names):
         raise SettingsError(
             f"Cannot export two columns called {twice}: each needs its own name."
             " Omit one of them, by --with and --columns."

@@ -6,12 +6,11 @@ these are ordered by name. Zarr arrays, and DataArrays without that coordinate, 
 2 and so on, if the model has no names either. Other names are refused. No library of frames is imported here.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import DataError, doubled
 from dcpred_tasks.input_kinds import is_a
 
 ATTRIBUTE = "feature_names"
@@ -90,10 +89,9 @@ def _column_names(X: Any) -> Names | None:
             f"Cannot use X: the names of its columns are not strings ({shown}). Make them strings with"
             f" {_renaming(X, joined=all(isinstance(label, tuple) for label in others))}, or pass an array."
         )
-    twice = [name for name, n in Counter(strings).items() if n > 1]
-    if twice:
+    if (twice := doubled(strings)) is not None:
         raise DataError(
-            f"Cannot use X: two columns are named {twice[0]!r}, and their order is ambiguous. Rename one of"
+            f"Cannot use X: two columns are named {twice!r}, and their order is ambiguous. Rename one of"
             " them, or pass an array."
         )
     return tuple(strings)

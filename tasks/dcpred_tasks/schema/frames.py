@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
-from dcpred_tasks.errors import DataError, listed
+from dcpred_tasks.errors import DataError, doubled, listed
 from dcpred_tasks.input_kinds import NUMBERS, is_a, refuse_rounded
 from dcpred_tasks.schema.column import (
     CATEGORY,
@@ -251,8 +251,7 @@ def check_frame(schema: Schema, X: Any) -> None:
     """Raise DataError unless a frame has the columns of all features, and no unknown others."""
     given = column_names(X)
     wanted = [column.name for column in schema.sources]
-    twice = next((name for name in wanted if given.count(name) > 1), None)
-    if twice is not None:
+    if (twice := doubled(name for name in given if name in {*wanted})) is not None:
         raise DataError(f"Cannot use X: two columns are named {twice!r}. Rename one.")
     missing = [name for name in wanted if name not in set(given)]
     if missing:

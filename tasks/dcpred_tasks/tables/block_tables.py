@@ -20,7 +20,7 @@ import zarr
 
 from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, Ids
 from dcpred_tasks.artifacts.commit_records import ScoreRun, read_record
-from dcpred_tasks.errors import DataError, MissingChunkError, SettingsError
+from dcpred_tasks.errors import DataError, MissingChunkError, SettingsError, doubled
 from dcpred_tasks.scoring.outputs import STATUS, Values
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addresses import shown
@@ -59,7 +59,7 @@ def table_schema(run: ScoreRun, fields: Iterable[Field], ids: Beside | None) -> 
     kinds = [] if ids is None else [(name, ids.types()[name]) for name in ids.names]
     kinds += [(field.name, field.type) for field in fields]
     names = [name for name, _ in kinds]
-    if twice := next((name for name in names if names.count(name) > 1), None):
+    if twice := doubled(names):
         raise SettingsError(
             f"Cannot write Parquet files with two columns called {twice}: each needs its own name. Name other"
             " ids."

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import zarr
 
 from dcpred_tasks.dtypes import Status
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import DataError, doubled
 from dcpred_tasks.scoring.outputs import STATUS, OutputColumn, StatusArray, Values
 
 ROW, STATUS_NAME = "row", "status_name"
@@ -55,7 +55,7 @@ def run_fields(
     fields.append(Field(STATUS.name, pa.uint8(), lambda rows: pa.array(rows.status)))
     fields.append(Field(STATUS_NAME, pa.string(), _status_names))
     names = [field.name for field in fields]
-    if twice := next((name for name in names if names.count(name) > 1), None):
+    if twice := doubled(names):
         raise DataError(
             f"Cannot make columns of {output}: two of them would be called {twice}. Name"
             " the others with --columns."

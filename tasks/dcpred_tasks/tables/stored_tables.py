@@ -21,6 +21,7 @@ from dcpred_tasks.tables.table_columns import (
     Columns,
     as_common_type,
     cell_type,
+    check_names,
     common_columns,
     foreign_types,
     no_rows,
@@ -145,7 +146,7 @@ def _table(
 ) -> Table:
     footers = tuple(map(read_footer, files))
     for one in footers:
-        _check_names(one)
+        check_names(one.file.address, [name for name in one.schema.names if name])
         if named is None and one.only_imported:
             raise DataError(f"Cannot read {one.file.address}: {one.only_imported}")
     if schema is not None:
@@ -168,13 +169,6 @@ def _table(
 def _without_index(of: Footer, named: Collection[str]) -> Any:
     index = {*of.index_columns} - {*named}
     return pa.schema([field for field in of.schema if field.name not in index])
-
-
-def _check_names(of: Footer) -> None:
-    names = of.schema.names
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(f"Cannot read {of.file.address}: two columns are named {twice!r}. Rename one.")
 
 
 class TableReader:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import DataError, doubled
 from dcpred_tasks.input_kinds import EXACT_LIMIT
 from dcpred_tasks.schema.column import SECOND, Boolean, Category, Column, Date, Means, Number
 from dcpred_tasks.schema.schema import Schema
@@ -28,14 +28,13 @@ INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for bits in (8, 16, 32, 64) for si
 
 def check_names(source: str, names: Sequence[str]) -> None:
     """Raise DataError if names are not unique."""
-    seen: set[str] = set()
-    for i, name in enumerate(names):
-        if name == "" or name in seen:
-            so = f"{name!r} occurs twice" if name else f"column {i + 1} has none (a stored index?)"
-            raise DataError(
-                f"Cannot import {source}: each column needs its own name, but {so}. Name it or omit it."
-            )
-        seen.add(name)
+    if "" in names:
+        so, do = f"column {names.index('') + 1} has none (a stored index?)", "Name it or omit it"
+    elif (twice := doubled(names)) is not None:
+        so, do = f"{twice!r} occurs twice", "Rename one of the two"
+    else:
+        return
+    raise DataError(f"Cannot read {source}: each column needs its own name, but {so}. {do}.")
 
 
 def no_rows(name: str) -> DataError:
