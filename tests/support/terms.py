@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
 from dcpred_tasks.model import terms
 from dcpred_tasks.model.leaf_arrays import Line
-from dcpred_tasks.model.term import RowValues, Term
+from dcpred_tasks.model.term import ExportedTerm, Operations, RowValues, Term
 from dcpred_tasks.training import term_fits
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
@@ -19,13 +19,14 @@ RIDGE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Linear(Term):
+class Linear(ExportedTerm):
     """weightᵀ (x − centre), where a missing value is the centre; weights are those of a ridge regression."""
 
-    weight: Annotated[FloatArray, Line(ACC_DTYPE, ("feature", "output"), since=11)]
-    centre: Annotated[FloatArray, Line(ACC_DTYPE, ("feature",), since=11)]
+    weight: Annotated[FloatArray, Line(ACC_DTYPE, ("feature", "output"))]
+    centre: Annotated[FloatArray, Line(ACC_DTYPE, ("feature",))]
 
     name = "linear"
+    since = 11
 
     def _moved(self, X: NDArray[Any]) -> FloatArray:
         return np.nan_to_num(X.astype(ACC_DTYPE) - self.centre, posinf=np.inf, neginf=-np.inf)
@@ -49,6 +50,18 @@ class Linear(Term):
 
     def contributions(self, X: NDArray[Any], background: NDArray[Any], output: int) -> FloatArray:
         return (self._moved(X) - self._moved(background).mean(axis=0)) * self.weight[:, output]
+
+    def onnx_values(self, graph: Operations, X: str) -> str:
+        moved = graph.op("Sub", X, self.centre)
+        return graph.op("MatMul", graph.op("Where", graph.op("IsNaN", moved), 0.0, moved), self.weight)
+
+    @property
+    def c_source(self) -> str:
+        return """
+    for (int j = 0; j < N_ENCODED; j++) {
+        const double moved = x[j] == x[j] ? x[j] - linear_centre[j] : 0;
+        for (int k = 0; k < N_OUTPUTS; k++) out[k] += moved * linear_weight[j * N_OUTPUTS + k];
+    }"""
 
     def check(self, n_features: int, n_outputs: int) -> None:
         if self.weight.shape != (n_features, n_outputs) or self.centre.shape != (n_features,):

@@ -33,6 +33,7 @@ from dcpred_tasks.scoring.scorer import score_rows
 from support import exported
 from support.models import SCALINGS, random_model, random_rows
 from support.sureness import sure
+from support.terms import random_linear
 
 NO_ONNX = find_spec("onnx") is None or find_spec("onnxruntime") is None
 NO_C = not exported.compilers()
@@ -40,6 +41,13 @@ FORMATS = (
     pytest.param("onnx", marks=pytest.mark.skipif(NO_ONNX, reason="onnx or onnxruntime is not installed")),
     pytest.param("c", marks=pytest.mark.skipif(NO_C, reason="there is neither gcc nor ziglang")),
 )
+OF_TERMS = [
+    ("none", "classification", 1, 0, False),
+    ("gaps", "classification", 3, 2, False),
+    ("standard", "regression", 1, 2, False),
+    ("none", "regression", 1, 1, True),
+    ("coded gaps", "classification", 1, 1, False),
+]
 STATED = 1e-6  # error of the engine, relative to the size of the sums
 
 
@@ -159,6 +167,30 @@ def test_target_encoding_is_exported(ending: str, tmp_path: Path) -> None:
     X = np.column_stack([rng.choice([0, 1, 4, 5, -1, 2.5, np.nan, 1e30], 300), rng.normal(size=300)])
     X = np.column_stack([X, rng.integers(-1, 9, 300)])
     check(model, X, export_flat(model, tmp_path / f"model.{ending}", X), labels_of(model))
+
+
+@pytest.mark.parametrize("ending", FORMATS)
+@pytest.mark.parametrize(("scaling", "task", "n_outputs", "depth", "encodes"), OF_TERMS)
+def test_terms_are_exported(
+    scaling: str, task: str, n_outputs: int, depth: int, encodes: bool, ending: str, tmp_path: Path
+) -> None:
+    """Within the bounds of a leaf, also of a constant one; of encoded rows, whose missing values they see."""
+    shape: dict[str, Any] = {"d": 4, "depth": depth, "n_outputs": n_outputs, "task": task}
+    plain = sure(random_model(5, scaling=scaling, **shape))
+    X = random_rows(plain, 300, 0, bad=0.1).astype(np.float64)
+    if encodes:
+        table = np.random.default_rng(1).normal(size=(9, 2))
+        targets = TargetEncoding(3, np.array([1]), np.array([0, 9]), table)
+        plain, X = replace(plain, scaling=replace(plain.scaling, targets=targets)), X[:, :3]
+        X[:, 1] = np.arange(300) % 11
+    size = float(np.nanmedian(np.abs(X))) or 1.0
+    term = random_linear(0, plain.scaling.n_encoded, n_outputs, 1 / size)
+    model = replace(plain, terms=(term,))
+    found = export_flat(compact(model), tmp_path / f"model.{ending}", X)
+    check(model, X, found, labels_of(model))
+    scored = compact_model.score_rows(plain, X)[1] == Status.OK
+    before = compact_model.score_rows(plain, X)[0].reshape(found["decision"].shape)
+    assert np.abs(found["decision"] - before)[scored].max() > 0.1
 
 
 @pytest.mark.parametrize("ending", FORMATS)

@@ -22,6 +22,7 @@ from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.leaf_arrays import Parts
 from dcpred_tasks.model.target_encoding import TargetEncoding
+from dcpred_tasks.model.term import Term
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.training import leaf as leaf_module
@@ -210,12 +211,35 @@ def test_an_explanation_sums_up() -> None:
     assert one.decision == pytest.approx(float(compact_model.score_rows(model, X)[0][0, 0]))
 
 
-def test_the_cost_counts_terms_and_files_hold_none() -> None:
+def test_the_cost_counts_terms() -> None:
     plain = random_model(0, d=3)
-    model = with_term(plain)
-    assert predict_cost(model).ns_per_row - predict_cost(plain).ns_per_row == pytest.approx(0.3)
-    with pytest.raises(DataError, match="other terms than kernels \\(linear\\)"):
+    assert predict_cost(with_term(plain)).ns_per_row - predict_cost(plain).ns_per_row == pytest.approx(0.3)
+
+
+class Unexported(Term):
+    """A term that exported models cannot hold."""
+
+    name, since = "unexported", 11
+    values, sizes, cost = Linear.values, Linear.sizes, Linear.cost  # type: ignore[assignment]
+    contributions, check = Linear.contributions, Linear.check  # type: ignore[assignment]
+
+
+def test_a_term_without_a_form_in_files_is_not_exported() -> None:
+    model = replace(random_model(0, d=3), terms=(Unexported(),))
+    with pytest.raises(DataError, match=r"no exported file can hold unexported, .* Train one without it"):
         compact(model)
+
+
+def test_a_model_with_a_term_has_at_least_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = random_model(0, d=3)
+    for since in (11, 12):
+        monkeypatch.setattr(Linear, "since", since)
+        write_model(tmp_path / str(since), with_term(plain), {}, {})
+        assert json.loads((tmp_path / str(since) / "model.json").read_text())["version"] == since
+    with pytest.raises(ModelFormatError, match="format version 12"):
+        open_artifact(tmp_path / "12")
 
 
 # -- training ------------------------------------------------------------------------------------------------

@@ -48,6 +48,9 @@ def c_bytes(flat: FlatModel) -> bytes:
     """The file."""
     parts = [_header(flat), *_definitions(flat)]
     parts += [_array(name, values) for name, values in _arrays(flat).items()]
+    parts.append("static inline void add_terms(const double *x, double *out) {\n(void)x, (void)out;")
+    parts += [f"{{{term.c_source}\n}}" for term in flat.terms]
+    parts.append("}")
     body = (files("dcpred.model_export") / "model.c").read_text(encoding="utf-8")
     return ("\n".join(parts) + "\n\n" + body).encode()
 
@@ -150,6 +153,7 @@ def _numbers(flat: FlatModel) -> dict[str, Any]:
         "WALK_ERROR": np.float32(p.error),
         "BY_DISTANCES": p.by_distances,
         "IS_REGRESSION": p.regression,
+        "HAS_TERMS": len(flat.terms) > 0,
         "TRANSFORM": TRANSFORMS.index(model.target.name),
         "TARGET_SHIFT": float(model.target.shift),
         "TAKES_DOUBLE": flat.dtype == "float64",
@@ -222,6 +226,7 @@ def _arrays(flat: FlatModel) -> dict[str, NDArray[Any]]:
         "beta_at": q.beta_at,
         "beta": np.asarray(flat.model.beta),
         "intercept": q.intercept,
+        **{name: array for term in flat.terms for name, array in term.arrays().items()},
     }
 
 

@@ -13,12 +13,13 @@ from dcpred_tasks.dtypes import INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray
 from dcpred_tasks.engine.engine import Exact, exact_arrays
 from dcpred_tasks.engine.layout import Maps, maps_of
 from dcpred_tasks.engine.packing import Packed, pack
-from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import DataError, listed
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.exact import Exact as ExactLeaf
 from dcpred_tasks.model.leaf_arrays import LeafArrays, join_leaves, rowless_leaf
 from dcpred_tasks.model.leaf_model import EXACT
 from dcpred_tasks.model.target_encoding import TargetEncoding
+from dcpred_tasks.model.term import ExportedTerm
 from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.model.uncertainty import Calibration
 from dcpred_tasks.schema.column import Category
@@ -68,6 +69,11 @@ class FlatModel:
         return maps_of(self.encoded)
 
     @property
+    def terms(self) -> tuple[ExportedTerm, ...]:
+        """What a row adds to the kernels of its leaf."""
+        return tuple(term for term in self.model.terms if isinstance(term, ExportedTerm))
+
+    @property
     def tree(self) -> Tree:
         """The only router that files hold."""
         assert isinstance(self.model.tree, Tree)
@@ -101,12 +107,13 @@ def flat_model(served: ServedModel, dtype: str) -> FlatModel:
 
 
 def compact(model: Model) -> Model:
-    """The same model with support vectors of exact leaves as landmarks. Raises DataError for other leaves."""
-    if model.terms:
-        names = ", ".join(term.name for term in model.terms)
+    """The same model with support vectors of exact leaves as landmarks. Raises DataError for other leaves,
+    and for terms that no file can hold.
+    """
+    if lost := [term.name for term in model.terms if not isinstance(term, ExportedTerm)]:
         raise DataError(
-            f"Cannot export the model: it has other terms than kernels ({names}), and only sums of kernel"
-            " values can be exported. Train one without them."
+            f"Cannot export the model: no exported file can hold {listed(lost)}, which it adds to its"
+            f" kernels. Train one without {'it' if len(lost) == 1 else 'them'}."
         )
     leaf_models = model.leaf_models
     if leaf_models is None:
@@ -192,8 +199,7 @@ def padded_lanes(n: int, width: int) -> IntArray:
 
 
 def leaf_bounds(model: Model) -> FloatArray | None:
-    """The least and largest value of leaves, (n_leaves, 2), infinite in a constant one; None for classes."""
+    """The least and largest value of leaves, (n_leaves, 2), infinite without bounds; None for classes."""
     if not model.bounds.shape[1]:
         return None
-    constant = np.diff(model.beta_at) == 0
-    return np.where(constant[:, None], [-np.inf, np.inf], model.bounds)
+    return np.where(model.bounded[:, None], model.bounds, [-np.inf, np.inf])

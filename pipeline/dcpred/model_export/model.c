@@ -29,9 +29,8 @@ static inline lanes every(float value) { return (lanes){0} + value; }
 #define PICK(j) (j)
 #endif
 
-#if HAS_COLUMNS
-static void columns_of(const dcpred_row *x, double *out) {
-    double raw[N_ENCODED];
+/* A row with means in place of categories. */
+static inline void encoded_row(const dcpred_row *x, double *raw) {
     for (int j = 0; j < N_FEATURES; j++) raw[j] = x[j];
 #if N_TARGETS
     for (int t = 0; t < N_TARGETS; t++) {
@@ -44,6 +43,12 @@ static void columns_of(const dcpred_row *x, double *out) {
         for (int k = 1; k < N_MEANS; k++) raw[N_FEATURES + t * (N_MEANS - 1) + k - 1] = finite ? means[k] : code;
     }
 #endif
+}
+
+#if HAS_COLUMNS
+static void columns_of(const dcpred_row *x, double *out) {
+    double raw[N_ENCODED];
+    encoded_row(x, raw);
     for (int k = 0; k < N_COLUMNS - N_OWN; k++) out[N_OWN + k] = raw[indicated[k]] != raw[indicated[k]];
 #if HAS_MAP
     for (int f = 0; f < N_ENCODED; f++) {
@@ -280,7 +285,7 @@ static void exact_values(const double *x, int leaf, double *out) {
 
 /* -- outputs ------------------------------------------------------------------------------------------------- */
 
-typedef struct { int *label; dcpred_value *decision; double *probability; } outputs;
+typedef struct { const dcpred_row *x; int *label; dcpred_value *decision; double *probability; } outputs;
 
 #if HAS_PROBABILITY
 static void probabilities(const dcpred_value *decision, int label, double *p) {
@@ -312,9 +317,15 @@ static void probabilities(const dcpred_value *decision, int label, double *p) {
 /* The outputs of row i from its sums; `scored` is 0 for a row that has none. */
 static inline void finish(outputs out, long i, int leaf, const double *value, int scored) {
     dcpred_value decision[N_OUTPUTS];
+    double offset[N_OUTPUTS] = {0};
     (void)leaf;
+#if HAS_TERMS
+    double encoded[N_ENCODED];
+    encoded_row(out.x + i * N_FEATURES, encoded);
+    add_terms(encoded, offset);
+#endif
     for (int k = 0; k < N_OUTPUTS; k++) {
-        double v = value[k];
+        double v = value[k] + offset[k];
 #if IS_REGRESSION
         scored = scored && v - v == 0;
         if (bounded[leaf]) v = v < bounds[2 * leaf] ? bounds[2 * leaf] : v > bounds[2 * leaf + 1] ? bounds[2 * leaf + 1] : v;
@@ -472,10 +483,15 @@ static void score_rows(const dcpred_row *x, const int *row, int count, int leaf,
                 e[g * LANES + t + u] = kernel_lanes(total[u], square, wide, constants + (long)(first + g) * N_CONSTANTS * LANES + t + u);
         }
     weighted_sums(leaf, e, value);
-#if IS_REGRESSION
+#if IS_REGRESSION || HAS_TERMS
     for (int l = 0; l < count; l++) {
-        const double mine = constant[leaf] + (double)value[0].f[l];
-        if (square[l] < 1e30f && mine - mine == 0) finish(out, row[l], leaf, &mine, 1);
+        double mine[N_OUTPUTS];
+        int sound = square[l] < 1e30f;
+        for (int k = 0; k < N_OUTPUTS; k++) {
+            mine[k] = constant[leaf * N_OUTPUTS + k] + (double)value[k].f[l];
+            sound = sound && mine[k] - mine[k] == 0;
+        }
+        if (sound) finish(out, row[l], leaf, mine, 1);
         else finish_exactly(x, out, row[l], leaf);
     }
 #else
@@ -526,7 +542,7 @@ static void score_block(const dcpred_row *x, int n, outputs out) {
 
 void dcpred_predict(const dcpred_row *x, long n, int *label, dcpred_value *decision, double *probability) {
     for (long start = 0; start < n; start += BLOCK) {
-        const outputs out = {label ? label + start : 0, decision ? decision + start * N_OUTPUTS : 0, probability ? probability + start * N_CLASSES : 0};
+        const outputs out = {x + start * N_FEATURES, label ? label + start : 0, decision ? decision + start * N_OUTPUTS : 0, probability ? probability + start * N_CLASSES : 0};
         score_block(x + start * N_FEATURES, n - start < BLOCK ? (int)(n - start) : BLOCK, out);
     }
 }

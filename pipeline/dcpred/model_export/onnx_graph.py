@@ -5,6 +5,7 @@ level, with the centres of its node gathered; then the landmarks and the weights
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from dcpred_tasks.errors import optional_package
 from dcpred_tasks.model.feature_map import FAR, THIRD, FeatureMap, Knots
 from dcpred_tasks.model.kernels import LARGEST, Matern32, Sum
 from dcpred_tasks.model.one_hot import Coding
-from dcpred_tasks.model.target_encoding import FEWEST_POSITIONS
+from dcpred_tasks.model.target_encoding import FEWEST_POSITIONS, TargetEncoding
 from dcpred_tasks.model.target_transform import LOG
 from dcpred_tasks.model.uncertainty import TIE, Calibration
 from dcpred_tasks.scoring.outputs import DECISION, LABEL, ProbabilityColumn
@@ -60,7 +61,9 @@ class Graph:
         return self.cast(self.constant(values), ACC_DTYPE)
 
     def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
-        """The result of an operator. A number among its inputs is a constant in double precision."""
+        """The result of an operator. A number or an array among its inputs is a constant in double
+        precision.
+        """
         names = [tensor if isinstance(tensor, str) else self.constant(tensor, ACC_DTYPE) for tensor in inputs]
         name = f"t{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(kind, names, [name], **attributes))
@@ -103,11 +106,14 @@ def onnx_bytes(flat: FlatModel) -> bytes:
     """The file. Raises SettingsError where the package onnx is not installed."""
     g, model = Graph(), flat.model
     x = g.cast("X", ACC_DTYPE)
+    if flat.targets is not None:
+        x = target_encoded(g, flat.targets, x)
     rows = scaled(g, flat, x)
     finite = g.all(g.op("Less", g.op("Abs", rows), LARGEST_SINGLE))
     rows = g.op("Where", finite, rows, 0.0)
     leaf = descended(g, flat, rows)
-    decision, scored = decided(g, flat, leaf_values(g, flat, rows, leaf), finite)
+    offsets = [term.onnx_values(g, x) for term in flat.terms]
+    decision, scored = decided(g, flat, leaf_values(g, flat, rows, leaf, offsets), finite)
     shape = (model.n_outputs,) if model.n_outputs > 1 else ()
     outputs: list[Output] = [(DECISION, model.score_dtype, shape)]
     if model.classes:
@@ -149,19 +155,15 @@ def serialised(g: Graph, flat: FlatModel, outputs: list[Output]) -> bytes:
 
 
 def scaled(g: Graph, flat: FlatModel, x: str) -> str:
-    """Scaled columns (n, n_columns)."""
+    """Scaled columns of encoded rows, (n, n_columns)."""
     scaling = flat.model.scaling
-    if flat.targets is not None:
-        x = target_encoded(g, flat, x)
     if scaling.coding is not None:
         x = coded(g, scaling.coding, x)
     return g.op("Mul", g.op("Sub", x, scaling.shift), scaling.factor)
 
 
-def target_encoded(g: Graph, flat: FlatModel, x: str) -> str:
+def target_encoded(g: Graph, targets: TargetEncoding, x: str) -> str:
     """Rows with means in place of categories; see TargetEncoding."""
-    targets = flat.targets
-    assert targets is not None
     size = np.diff(targets.at)
     codes = g.columns(x, targets.feature)
     known = g.op("And", g.op("Less", codes, size.astype(ACC_DTYPE)), g.op("GreaterOrEqual", codes, 0.0))
@@ -277,8 +279,8 @@ def products(g: Graph, points: str, rows: str) -> str:
     return g.op("Squeeze", g.op("MatMul", points, g.unsqueeze(rows, 2)), g.constant([2], INDEX_DTYPE))
 
 
-def leaf_values(g: Graph, flat: FlatModel, rows: str, leaf: str) -> str:
-    """Decision values of rows in their leaves, (n, n_outputs); see leaf_values of compact_model."""
+def leaf_values(g: Graph, flat: FlatModel, rows: str, leaf: str, offsets: Sequence[str]) -> str:
+    """Decision values of rows in their leaves, (n, n_outputs), with those of terms; see compact_model."""
     model, tables = flat.model, leaf_tables(flat)
     value = g.op("Gather", g.constant(model.intercept, ACC_DTYPE), leaf)
     if tables["beta"].shape[1]:
@@ -286,6 +288,8 @@ def leaf_values(g: Graph, flat: FlatModel, rows: str, leaf: str) -> str:
         beta = g.op("Gather", g.double(tables["beta"]), leaf)
         summed = g.op("MatMul", g.unsqueeze(c, 1), beta)
         value = g.op("Add", g.op("Squeeze", summed, g.constant([1], INDEX_DTYPE)), value)
+    for offset in offsets:
+        value = g.op("Add", value, offset)
     limits = leaf_bounds(model)
     if limits is not None:
         low, high = (g.op("Gather", g.constant(limit), leaf) for limit in (limits[:, :1], limits[:, 1:]))

@@ -8,6 +8,7 @@ them is checked here, and an inconsistency raises ValueError.
 import math
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -111,7 +112,11 @@ OF_ENCODED_FEATURES = {*REFERENCE, *GAPS, *SYMLOG, *MAPS}
 def of_terms(names: Iterable[str] | None = None) -> dict[str, ModelArray]:
     """The arrays of the terms of these names, or of all."""
     chosen = [term for term in terms.TERMS if names is None or term.name in names]
-    return {name: a for term in chosen for name, a in model_arrays(term, f"{term.name}_").items()}
+    return {
+        name: replace(array, since=term.since)
+        for term in chosen
+        for name, array in model_arrays(term, f"{term.name}_").items()
+    }
 
 
 def declared_array(name: str) -> ModelArray:

@@ -5,13 +5,13 @@ features with means in place of target-encoded categories, where NaN is a missin
 regression hold for the whole sum.
 
 A new term is a dataclass in a module of its own, with a place in TERMS (terms.py), and a fit with a place in
-FITS (training/term_fits.py). Its arrays are declared by lines, as those of leaves are; the first version of
-the model format that has it is `since` of each, at most model_artifact.VERSION.
+FITS (training/term_fits.py). Its arrays are declared by lines, as those of leaves are. One that exported
+models hold is an ExportedTerm.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,9 @@ class Term(ABC):
 
     name: ClassVar[str]
     """In models, where it comes before the names of its arrays."""
+    since: ClassVar[int]
+    """The first version of the model format that has it, at most model_artifact.VERSION: earlier releases
+    refuse models with it."""
 
     @abstractmethod
     def values(self, X: NDArray[Any]) -> FloatArray:
@@ -66,6 +69,33 @@ class Term(ABC):
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The inverse of `arrays`, among others."""
         return from_held(cls, arrays, f"{cls.name}_")
+
+
+class Operations(Protocol):
+    """A graph of ONNX under construction. A tensor is its name."""
+
+    def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
+        """The result of an operator. A number or an array among its inputs is a constant in double
+        precision.
+        """
+
+    def constant(self, values: Any, dtype: Any = None) -> str:
+        """A tensor with these values."""
+
+
+class ExportedTerm(Term):
+    """A term that exported models compute as `values` does, in double precision."""
+
+    @abstractmethod
+    def onnx_values(self, graph: Operations, X: str) -> str:
+        """Its values of encoded rows, a tensor float64 (n, n_outputs) of one (n, n_features)."""
+
+    @property
+    @abstractmethod
+    def c_source(self) -> str:
+        """Statements of C that add its values at one encoded row, double x[N_ENCODED], to double
+        out[N_OUTPUTS]. Its arrays have their names in a model.
+        """
 
 
 def offset_of(values: Sequence[RowValues], X: NDArray[Any], n_outputs: int) -> FloatArray:
