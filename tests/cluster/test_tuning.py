@@ -27,9 +27,10 @@ from dcpred.reports.report import report as report_of
 from dcpred.training import choice as tuning
 from dcpred.training.choice import choose_settings, decision_in_words
 from dcpred.training.fit import fit_model, training_hashes
-from dcpred.training.policy import CLASSES, DEFAULT, Budget, parse_budget
+from dcpred.training.policy import CLASSES, DEFAULT, Budget, Deadline, parse_budget
 from dcpred.training.reports import TuneReport
 from dcpred.training.train import train
+from dcpred.training.tune import tune
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import (
@@ -225,6 +226,38 @@ def test_a_budget_holds_and_costs_accuracy(
     small_search(few, tmp_path / "least", budget=parse_budget(least[1]))
     assert not (tmp_path / "none").exists()
     assert not (tmp_path / "none.tune").exists()
+
+
+def test_another_point_of_a_search_is_trained_without_a_search(
+    few: Path, tuned: Tuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best one within a budget, also of other rows; a budget that no point keeps to is refused."""
+    cheap, *_, dear = tuned.report.frontier
+    monkeypatch.setattr("dcpred.training.choice.Search.run", cut_off)
+    earlier = {"search": tuned.folder / "m", "workers": 1}
+    for point, budget in ((cheap, f"{cheap['cost_ratio']:.6f}1x"), (dear, "1000x")):
+        model = tmp_path / f"at {point['cost_ratio']:.0f}"
+        report = tune(few, model, budget=budget, **earlier)
+        assert report.settings == point["settings"]
+        assert report.chosen["cost_ratio"] == point["cost_ratio"]
+        assert load_model(model).model.n_features == 6
+    assert tune(few, tmp_path / "choice", **earlier).settings == tuned.report.settings
+    with pytest.raises(SettingsError, match="no point of its Pareto front is within the budget"):
+        tune(few, tmp_path / "none", budget="0.1x", **earlier)
+    with pytest.raises(SettingsError, match=r"there is no .*other\.tuned\.json\. Search without it\."):
+        tune(few, tmp_path / "none", search=tmp_path / "other")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_time_that_is_over_leaves_the_default_settings(few: Path, tmp_path: Path) -> None:
+    """And a valid model, with what its trial showed."""
+    policy = replace(SMALL, deadline=Deadline(1e-9))
+    report = small_search(few, tmp_path / "m", policy=policy)
+    assert report.trace == []
+    assert report.settings["landmarks"] == Settings().landmarks
+    assert 0 < report.chosen["n_judged"] < 300
+    assert not report.chosen["extrapolated"]
+    assert load_model(tmp_path / "m").model.n_features == 6
 
 
 def test_a_search_without_a_budget_always_finds_a_model(tmp_path: Path) -> None:

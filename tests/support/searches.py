@@ -59,13 +59,14 @@ def few_candidates(
     portfolio: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[None]:
     """A search tries these of the portfolio, or those of another one, and these mutations only, each by few
-    trials, with scalings of few repetitions.
+    trials, with scalings of few repetitions. The choice is not made cheaper.
     """
     portfolio = portfolio or {name: PORTFOLIO[name] for name in configurations}
     tried = tuple(m for m in MUTATIONS if m.name in mutations)
     with ExitStack() as stack:
         stack.enter_context(mock.patch("dcpred.training.search.PORTFOLIO", portfolio))
         stack.enter_context(mock.patch("dcpred.training.search.MUTATIONS", tried))
+        stack.enter_context(mock.patch("dcpred.training.search.CHEAPER", ()))
         stack.enter_context(mock.patch.multiple(learned_scaling, **FEW_REPETITIONS))
         for place, policy in POLICIES.items():
             stack.enter_context(mock.patch(place, replace(policy, **FEW_TRIALS)))

@@ -471,7 +471,7 @@ def test_every_decision_is_in_the_trace(tables: Any) -> None:
         assert (line["rows"], line["cost_ratio"]) == (N_ROWS, 2.0)
         words = decision_in_words(line)
         assert f"{line['step']}: {line['candidate']} ({line['loss']:.4g}, cost 2.0x)" in words
-        assert f" {line['verdict']} {line['incumbent']} ({line['incumbent_loss']:.4g})" in words
+        assert f" {line['verdict']} {line['incumbent']} ({line['incumbent_loss']:.4g}, cost 2.0x)" in words
         assert f"gain {line['gain']:.2g} ± {line['standard_error']:.2g} on 400 rows" in words
     replacing = [line for line in found.trace if line["verdict"] in ("replaces", "helps")]
     assert all(line["p"] <= STANDARD.level for line in replacing)

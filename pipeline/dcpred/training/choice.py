@@ -225,7 +225,8 @@ def decision_in_words(line: dict[str, Any]) -> str:
     """A line of the trace."""
     return (
         f"{line['step']}: {line['candidate']} ({line['loss']:.4g}, cost {line['cost_ratio']:.1f}x)"
-        f" {line['verdict']} {line['incumbent']} ({line['incumbent_loss']:.4g}); gain {line['gain']:.2g} ±"
+        f" {line['verdict']} {line['incumbent']} ({line['incumbent_loss']:.4g}, cost"
+        f" {line['incumbent_cost_ratio']:.1f}x); gain {line['gain']:.2g} ±"
         f" {line['standard_error']:.2g} on {line['rows']:,} rows"
     )
 

@@ -132,6 +132,7 @@ class Decision:
     p: Finite | None = result_field("p-value of the gain.", default=None, kw_only=True)
     rows: int = result_field("Number of held-out rows.")
     cost_ratio: Finite = result_field("Predicted cost of the candidate, in linear predictions.")
+    incumbent_cost_ratio: Finite = result_field("That of the incumbent.", default=0.0, kw_only=True)
     verdict: str = result_field("What the search did.")
 
 

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from dcpred.execution.interrupts import forget_signal
+from dcpred.execution.progress import show, show_detail
 from dcpred.training.metrics import Comparison, compare
 from dcpred.training.policy import ACCURACY, CHEAPER, DEFAULT, MUTATIONS, PORTFOLIO, Mutation
 from dcpred.training.reports import Decision
-from dcpred.training.search_result import words_of
+from dcpred.training.search_result import shown, words_of
 from dcpred.training.trials import FEWEST_LANDMARKS, Candidate, TrialResult, Trials
 from dcpred_tasks.errors import InterruptedRunError
 
@@ -67,11 +68,12 @@ class Search:
             return None if only is None else Found(only, self.judged, self.trace)
         try:
             incumbent, complete = self._searched(), True
-        except (OutOfTimeError, InterruptedRunError, KeyboardInterrupt):
-            if self.trials.policy.deadline is None or not self.looked:
+        except (OutOfTimeError, InterruptedRunError, KeyboardInterrupt) as end:
+            evaluated = self.judged or self.looked
+            if self.trials.policy.deadline is None or not (evaluated or isinstance(end, OutOfTimeError)):
                 raise
             forget_signal()
-            incumbent, complete = self._best_of(self.judged or self.looked, "time"), False
+            incumbent, complete = self._best_of(evaluated, "time"), False
         return None if incumbent is None else Found(incumbent, self.judged, self.trace, complete)
 
     def _searched(self) -> TrialResult | None:
@@ -80,6 +82,8 @@ class Search:
             return None
         for number in range(self.trials.policy.rounds):
             before, incumbent = incumbent, self.mutate(incumbent, number + 1)
+            if incumbent is not before:
+                self._show(incumbent)
             if incumbent is before or self._is_noise(before, incumbent, f"mutations, round {number + 1}"):
                 break
         return self.cheapest(incumbent)
@@ -120,11 +124,11 @@ class Search:
             self._evaluate(tries, self.trials.folds)
             chosen = self._as_good(best)
         if chosen is not best:
+            self._show(chosen)
             self._note("cost", best, chosen, self._compared(best, chosen), "costs less than")
         return chosen
 
     def _as_good(self, best: TrialResult) -> TrialResult:
-        """The cheapest candidate that loses no more than a part of a standard error, by either metric."""
         return next((one for one in sorted(self.judged, key=_cost) if self._is_as_good(best, one)), best)
 
     def _is_as_good(self, best: TrialResult, one: TrialResult) -> bool:
@@ -154,7 +158,16 @@ class Search:
             return None
         incumbent = next((one for one in evaluated if one.candidate.name == DEFAULT), evaluated[0])
         challengers = sorted((one for one in evaluated if one is not incumbent), key=lambda one: one.loss)
-        return self._challenged(incumbent, challengers, step)
+        incumbent = self._challenged(incumbent, challengers, step)
+        self._show(incumbent)
+        return incumbent
+
+    def _show(self, incumbent: TrialResult) -> None:
+        """Tell the best candidate so far."""
+        metric, deadline = self.trials.metric, self.trials.policy.deadline
+        line = {"metric": metric.name, metric.name: metric.score(incumbent.loss)}
+        words = f"best so far: {incumbent.candidate.name}, {shown(line)}, cost {_cost(incumbent):.1f}x"
+        (show_detail if deadline is None else show)(words)
 
     def _first(
         self, entrants: Sequence[Candidate], step: str, incumbent: TrialResult | None = None
@@ -300,7 +313,8 @@ class Search:
             standard_error=comparison.standard_error,
             p=comparison.p,
             rows=int(np.count_nonzero(~np.isnan(one.losses))),
-            cost_ratio=one.cost.cost_ratio,
+            cost_ratio=_cost(one),
+            incumbent_cost_ratio=_cost(incumbent),
             verdict=verdict,
         )
         self.trace.append(asdict(line))
