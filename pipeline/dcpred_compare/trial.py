@@ -29,6 +29,7 @@ from dcpred_compare.rows import Rows, read_rows
 from dcpred_compare.systems import OURS, PACKAGED, Point
 from dcpred_tasks.annotations import from_document
 from dcpred_tasks.engine import machine_code
+from dcpred_tasks.engine.tree_engine import TREES
 from dcpred_tasks.model.compact_model import Model, class_numbers
 from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.model.leaf_model import EXACT, is_exact
@@ -340,7 +341,7 @@ def _ours(point: Point, rows: Rows) -> Fit:
     from dcpred.estimators.settings import as_parameters
 
     with suppress(ImportError, OSError):  # Without a compiler NumPy does the work.
-        for bitcode in (machine_code.ENGINE, REFINEMENT):
+        for bitcode in (machine_code.ENGINE, REFINEMENT, TREES):
             machine_code.warm("host", bitcode)
     made = (DCPredClassifier if rows.n_classes else DCPredRegressor)(
         random_state=0, n_jobs=1, cv=rows.held_out(), **as_parameters(point.settings)

@@ -92,6 +92,7 @@ MODELS = {
     9: classifier(class_weight="balanced"),
     10: regression,
     11: classifier(settings={"feature_map": "additive"}),
+    12: classifier(3, settings={"trees": 20, "tree_depth": 3}),
 }
 
 

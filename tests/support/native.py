@@ -91,7 +91,7 @@ class Native:
         self.library: Any = ctypes.CDLL(library)
 
     def entry(self, name: str = "") -> Any:
-        of = {"refinement": "refine", "engine": "score"}
+        of = {"refinement": "refine", "engine": "score", "trees": "tree_values"}
         function = self.library[name or of[Path(self.library._name).stem]]
         function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_int32
         return function

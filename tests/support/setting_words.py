@@ -40,6 +40,11 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ),
     ),
     (
+        "Trees",
+        "Boosted trees beside the leaves, for thresholds of single features. A search does not try them.",
+        ("trees", "tree_depth", "tree_rate"),
+    ),
+    (
         "Memory and size",
         "These bound leaves, samples and models.",
         ("max_leaf_rows", "min_leaf_rows", "sample_rows", "local_rows", "keep_support_vectors"),

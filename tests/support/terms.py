@@ -93,7 +93,7 @@ def fit_linear(
 def register(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let models have a linear term, and trainings fit one."""
     monkeypatch.setattr(terms, "TERMS", (Linear,))
-    monkeypatch.setattr(term_fits, "FITS", (fit_linear,))
+    monkeypatch.setattr(term_fits, "FITS", (term_fits.TermFit(lambda settings: True, fit_linear),))
 
 
 def random_linear(seed: int, n_features: int, n_outputs: int, scale: float = 1.0) -> Linear:

@@ -10,6 +10,7 @@ import click
 from dcpred.cli import rendering
 from dcpred.cli.options import emit, json_option, reports_errors
 from dcpred_tasks.engine.machine_code import ENGINE, pinned, warm
+from dcpred_tasks.engine.tree_engine import TREES
 from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.training.compiled_refinement import REFINEMENT
 
@@ -43,14 +44,14 @@ class Warmed:
 @json_option
 @reports_errors
 def warm_command(targets: tuple[str, ...], as_json: bool) -> None:
-    """Compile the scoring engine and the refinement of landmarks ahead of time, for example in an image, for
-    one processor or several.
+    """Compile the scoring engine, the refinement of landmarks and trees ahead of time, for example in an
+    image, for one processor or several.
 
     Machine code is stored in $DCPRED_CACHE_DIR, or without that in the user's cache. Everyone who may write
     there can make you run their code.
     """
     begin, made, named = time.perf_counter(), [], pinned()
-    for name, bitcode in product(targets or (named.cpu if named else "host",), (ENGINE, REFINEMENT)):
+    for name, bitcode in product(targets or (named.cpu if named else "host",), (ENGINE, REFINEMENT, TREES)):
         code = warm(name, bitcode)
         made.append(WarmCode(name, bitcode.name, code.has_compiled, str(code.places()[0])))
     off = os.environ.get("DCPRED_NO_COMPILER", "") not in ("", "0")

@@ -137,6 +137,9 @@ class Settings:
     keep_support_vectors: bool | None = None
     calibrate: bool | None = None
     leaf_model: str | None = None
+    trees: int | None = None
+    tree_depth: int | None = None
+    tree_rate: float | None = None
     overlap: int | None = None
     landmark_floor: float | None = None
     products: int | None = None

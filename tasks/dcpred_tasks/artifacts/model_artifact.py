@@ -140,8 +140,8 @@ FORMAT = "dcpred-model"
 # one-hot encoded features, 4 baselines, 5 missing values or a schema that encodes features, 6 features on a
 # logarithmic scale, 7 leaves without output weights of classes that they lack, or target encoding, 8 mapped
 # features, 9 intervals whose widths follow the prediction, or class weights, 10 a transform of the target, 11
-# additive maps. A model is written in the first version that has all its features, and at least in 2.
-VERSION = 11
+# additive maps, 12 trees. A model is written in the first version that has all its features, at least in 2.
+VERSION = 12
 CHUNK_BYTES = 8 * 2**20
 MODEL_FILE, ARRAYS_GROUP = "model.json", "arrays.zarr"
 # The group of a model on an object store.

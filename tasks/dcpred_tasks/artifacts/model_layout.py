@@ -272,7 +272,7 @@ MOST_ROWS = 2**53  # float64 holds every integer up to here
 LARGEST_DEGREE = 10
 LARGEST_WEIGHT = 1e300  # A probability over the weight of a class, or over its inverse, is a number.
 MOST_LOG_SCALE = 700.0  # exp of it is a number
-ITEM_BYTES = {np.dtype(one).name: np.dtype(one).itemsize for one in ("u1", "i4", "i8", "f4", "f8")}
+ITEM_BYTES = {np.dtype(one).name: np.dtype(one).itemsize for one in ("u1", "i2", "i4", "i8", "f4", "f8")}
 # A process needs memory for its rows, too. The second limit is of a model as the engine lays it out.
 LARGEST_MODEL, LARGEST_LAYOUT = memory_bytes() // 4, memory_bytes() // 2
 

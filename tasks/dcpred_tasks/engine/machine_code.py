@@ -27,7 +27,11 @@ from dcpred_tasks.process import NON_BLOCKING, at_fork, lock_file, user_number
 PAIR_PRODUCTS, HAS_PAIR_PRODUCTS = "pair_products", "has_pair_products"
 HAS_WIDE_VECTORS = "has_wide_vectors"
 DIGIT_SUMS, HAS_DIGIT_SUMS = "digit_sums", "has_digit_sums"
-NAMES = (PAIR_PRODUCTS, HAS_PAIR_PRODUCTS, HAS_WIDE_VECTORS, DIGIT_SUMS, HAS_DIGIT_SUMS)
+PERMUTED, PERMUTED_SHORTS, HAS_PERMUTES = "permuted", "permuted_shorts", "has_permutes"
+NAMES = (
+    *(PAIR_PRODUCTS, HAS_PAIR_PRODUCTS, HAS_WIDE_VECTORS, DIGIT_SUMS, HAS_DIGIT_SUMS),
+    *(PERMUTED, PERMUTED_SHORTS, HAS_PERMUTES),
+)
 
 # By the required extensions, in LLVM's words.
 OWN = {
@@ -41,6 +45,19 @@ define <16 x i32> @{PAIR_PRODUCTS}(<16 x i32> %total, <16 x i32> %x, <16 x i32> 
   ret <16 x i32> %sum
 }}
 define i1 @{HAS_PAIR_PRODUCTS}() alwaysinline {{ ret i1 true }}
+""",
+    ("avx512f", "avx512bw"): f"""
+declare <16 x float> @llvm.x86.avx512.vpermi2var.ps.512(<16 x float>, <16 x i32>, <16 x float>)
+declare <32 x i16> @llvm.x86.avx512.vpermi2var.hi.512(<32 x i16>, <32 x i16>, <32 x i16>)
+define <16 x float> @{PERMUTED}(<16 x float> %a, <16 x float> %b, <16 x i32> %i) alwaysinline {{
+  %r = call <16 x float> @llvm.x86.avx512.vpermi2var.ps.512(<16 x float> %a, <16 x i32> %i, <16 x float> %b)
+  ret <16 x float> %r
+}}
+define <32 x i16> @{PERMUTED_SHORTS}(<32 x i16> %a, <32 x i16> %b, <32 x i16> %i) alwaysinline {{
+  %r = call <32 x i16> @llvm.x86.avx512.vpermi2var.hi.512(<32 x i16> %a, <32 x i16> %i, <32 x i16> %b)
+  ret <32 x i16> %r
+}}
+define i1 @{HAS_PERMUTES}() alwaysinline {{ ret i1 true }}
 """,
 }
 

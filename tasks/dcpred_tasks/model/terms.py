@@ -5,9 +5,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from dcpred_tasks.model.oblivious_trees import ObliviousTrees
 from dcpred_tasks.model.term import Term
 
-TERMS: tuple[type[Term], ...] = ()
+TERMS: tuple[type[Term], ...] = (ObliviousTrees,)
 
 
 def read_terms(names: Sequence[str], arrays: Mapping[str, NDArray[Any]]) -> tuple[Term, ...]:

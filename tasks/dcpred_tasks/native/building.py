@@ -15,10 +15,11 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from dcpred_tasks.dtypes import Status
-from dcpred_tasks.engine import engine, layout
+from dcpred_tasks.engine import engine, layout, tree_engine
 from dcpred_tasks.engine.machine_code import ENGINE, Bitcode, fingerprint_of_sources
-from dcpred_tasks.model import feature_map
-from dcpred_tasks.training import compiled_refinement, lbfgs
+from dcpred_tasks.engine.tree_engine import TREES
+from dcpred_tasks.model import feature_map, oblivious_trees
+from dcpred_tasks.training import compiled_refinement, lbfgs, tree_boosting
 from dcpred_tasks.training.compiled_refinement import REFINEMENT
 from dcpred_tasks.training.objective import NEARNESS
 from dcpred_tasks.training.refinement import MEAN_DECAY, SQUARE_DECAY, TINY
@@ -92,10 +93,11 @@ def declared(kind: Any) -> str:
 
 
 FOLDER = Path(__file__).parent
-BITCODES = (ENGINE, REFINEMENT)
+BITCODES = (ENGINE, REFINEMENT, TREES)
 ARGUMENTS: dict[Bitcode, dict[str, type[Any]]] = {
     ENGINE: {"arguments": engine.Arguments},
     REFINEMENT: {"arguments": compiled_refinement.Arguments, "search": compiled_refinement.SearchArguments},
+    TREES: {"arguments": tree_engine.Arguments, "grow": tree_boosting.GrowthArguments},
 }
 CONSTANTS = {
     ENGINE: vars(layout)
@@ -104,6 +106,8 @@ CONSTANTS = {
     REFINEMENT: vars(layout)
     | vars(lbfgs)
     | {"NEARNESS": NEARNESS, "MEAN_DECAY": MEAN_DECAY, "SQUARE_DECAY": SQUARE_DECAY, "TINY": TINY},
+    TREES: {"LANES": layout.LANES, "NEVER": oblivious_trees.NEVER, "MOST_DEPTH": oblivious_trees.MOST_DEPTH}
+    | vars(tree_engine),
 }
 # Automatic vectorisation and unrolling come later, on the machine where the code runs.
 COMPILE = (

@@ -169,7 +169,7 @@ class TargetSample:
 
     def _terms(self, fold: int | None) -> tuple[tuple[Term, ...], tuple[tuple[Term, ...], ...]]:
         """`Known.terms` and `Known.crossed`, by the rows of other folds. Raises SettingsError."""
-        if not term_fits.FITS:
+        if not term_fits.are_asked_for(self.settings):
             return (), ()
         group, held = self.folds.groups(self.number), () if fold is None else (self.folds.group_of(fold),)
         costs = row_weights(self.target, self.weight, self.factors)

@@ -54,6 +54,12 @@ class Loss(ABC):
     def __call__(self, f: RealArray, target: RealArray) -> tuple[RealArray, RealArray]:
         """ℓ and its derivative by f of each row and output, (n, k); outputs share a joint loss equally."""
 
+    def curvature(self, f: RealArray, target: RealArray) -> RealArray:
+        """The second derivative of each row and output (n, k), or of a parabola that touches the loss from
+        above.
+        """
+        return np.full(f.shape, 2.0)
+
     @property
     def level(self) -> float | None:
         """The fraction of rows that are to lie below f, or None."""
@@ -137,6 +143,12 @@ class Logistic(Loss):
         loss = np.log(total) - np.where(right, z, 0).sum(axis=1, keepdims=True)
         return np.broadcast_to(loss / f.shape[1], f.shape), SHARPNESS * (power / total - right)
 
+    def curvature(self, f: RealArray, target: RealArray) -> RealArray:
+        both = np.hstack([f, -f]) if f.shape[1] == 1 else f
+        power = np.exp(SHARPNESS * (both - both.max(axis=1, keepdims=True)))
+        p = (power / power.sum(axis=1, keepdims=True))[:, : f.shape[1]]
+        return np.asarray(SHARPNESS**2 * (4.0 if f.shape[1] == 1 else 1.0) * p * (1 - p))
+
     def numbers(self) -> tuple[float, ...]:
         return (SHARPNESS,)
 
@@ -163,6 +175,9 @@ class Huber(Loss):
         size = np.abs(r)
         h = np.where(size > self.width, size - self.width / 2, r * r / (2 * self.width))
         return self.steep * (self.tilt * r + h), -self.steep * (self.tilt + (r / self.width).clip(-1, 1))
+
+    def curvature(self, f: RealArray, target: RealArray) -> RealArray:
+        return np.asarray(self.steep / np.maximum(np.abs(target - f), self.width))
 
     def numbers(self) -> tuple[float, ...]:
         return self.width, self.steep, self.tilt

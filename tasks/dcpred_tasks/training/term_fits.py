@@ -5,6 +5,7 @@ no offset, so a leaf beside terms is a refined one.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +17,28 @@ from dcpred_tasks.model.term import Term
 from dcpred_tasks.training.losses import DISTANCE
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
+from dcpred_tasks.training.tree_boosting import fit_trees
 
 FitTerm = Callable[[NDArray[np.generic], NDArray[np.generic], FloatArray, Survey, Settings], Term | None]
-"""The term that settings ask for, or None: by encoded rows (n, n_features), where NaN is a missing value, and
-targets (n,), class numbers or values, with weights > 0. Of classes its outputs are decision values: about ±1
-for the second class and the first, or for each of several and the others.
+"""A term, or None where there is nothing to learn: by encoded rows (n, n_features), where NaN is a missing
+value, and targets (n,), class numbers or values, with weights > 0. Of classes its outputs are decision
+values: about ±1 for the second class and the first, or for each of several and the others.
 """
 
-FITS: tuple[FitTerm, ...] = ()
+
+class TermFit(NamedTuple):
+    """How a term is fitted."""
+
+    is_asked_for: Callable[[Settings], bool]
+    fit: FitTerm
+
+
+FITS: tuple[TermFit, ...] = (TermFit(lambda settings: settings.trees > 0, fit_trees),)
+
+
+def are_asked_for(settings: Settings) -> bool:
+    """Whether settings ask for a term."""
+    return any(term.is_asked_for(settings) for term in FITS)
 
 
 def fit_terms(
@@ -34,7 +49,8 @@ def fit_terms(
     settings: Settings,
 ) -> tuple[Term, ...]:
     """The terms that settings ask for; none of no rows. Raises SettingsError for leaves that ignore them."""
-    fits = [fit(X, target, weight, survey, settings) for fit in FITS] if len(X) else []
+    asked = [term.fit for term in FITS if len(X) and term.is_asked_for(settings)]
+    fits = [fit(X, target, weight, survey, settings) for fit in asked]
     terms = tuple(term for term in fits if term is not None)
     if terms and not _learns_what_is_left(settings):
         raise SettingsError(

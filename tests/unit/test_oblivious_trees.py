@@ -1,0 +1,363 @@
+"""Oblivious trees: the term of a model, its machine code, and how it is fitted."""
+
+import itertools
+import json
+import platform
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dcpred import DCPredClassifier, DCPredRegressor, Settings, load_model
+from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
+from dcpred_tasks.artifacts.model_layout import check_model
+from dcpred_tasks.engine import tree_engine
+from dcpred_tasks.engine.engine import Engine
+from dcpred_tasks.engine.machine_code import FOLDER, MachineCode, Target
+from dcpred_tasks.engine.tree_engine import BLOCK_TREES, LARGEST_SUM, TREES, blocks, search_tree
+from dcpred_tasks.errors import ResourceError
+from dcpred_tasks.model import compact_model
+from dcpred_tasks.model.oblivious_trees import NEVER, ObliviousTrees, bins_of, quantised
+from dcpred_tasks.scoring.scorer import score_rows
+from dcpred_tasks.training.losses import Huber, Logistic, Quantile, Squares
+from dcpred_tasks.training.settings import make_settings
+from dcpred_tasks.training.survey import survey_rows
+from dcpred_tasks.training.tree_boosting import BORDERS, borders_of, fit_trees, growth_arguments
+from support import processes
+from support.arm import check_arm
+from support.caches import with_cache
+from support.models import differences, random_model, random_rows
+from support.native import HERE, QUICK, check_made_anew, sanitized
+from support.terms import check_term
+from support.trees import grown, random_trees
+
+DTYPES = (np.float64, np.float32, np.float16, np.int64, np.int32, np.uint8, np.bool_)
+
+
+def rows_of(seed: int, n: int, d: int, dtype: Any = np.float64) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(scale=3.0, size=(n, d))
+    if np.dtype(dtype).kind == "f":
+        X[rng.random(X.shape) < 0.05] = np.nan
+        X[rng.random(X.shape) < 0.02] = 1e300
+    with np.errstate(all="ignore"):
+        return np.asarray(X.astype(dtype))
+
+
+@pytest.mark.parametrize("n_outputs", [1, 3])
+@pytest.mark.parametrize("depth", [1, 6, 8])
+def test_trees_are_a_term(n_outputs: int, depth: int) -> None:
+    check_term(random_trees(1, 5, n_outputs, 9, depth), rows_of(0, 50, 5), n_outputs)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**20),
+    d=st.integers(1, 40),
+    n_outputs=st.sampled_from([1, 1, 2, 5]),
+    depth=st.integers(1, 8),
+    n_trees=st.integers(1, 70),
+    borders=st.sampled_from([0, 1, 7, 40, 254]),
+    n=st.integers(0, 200),
+    dtype=st.sampled_from(DTYPES),
+)
+def test_machine_code_has_the_bits_of_the_definition(
+    seed: int, d: int, n_outputs: int, depth: int, n_trees: int, borders: int, n: int, dtype: Any
+) -> None:
+    trees, X = random_trees(seed, d, n_outputs, n_trees, depth, borders), rows_of(seed, n, d, dtype)
+    values = trees.values(X)
+    np.testing.assert_array_equal(trees.engine(X), values)
+    np.testing.assert_array_equal(trees.engine(X[::-3]), values[::-3])
+    np.testing.assert_array_equal(trees.engine(np.asfortranarray(X)), values)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86 processors")
+def test_other_processors_and_threads_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    several = [random_trees(seed, 1 + 7 * seed, 1 + seed % 2, 60, 1 + seed) for seed in range(8)]
+    X = [rows_of(seed, 500, 1 + 7 * seed) for seed in range(8)]
+    own = [trees.engine(rows) for trees, rows in zip(several, X, strict=True)]
+    with ThreadPoolExecutor(4) as pool:
+        for mine, other in zip(own, pool.map(lambda i: several[i].engine(X[i]), range(8)), strict=True):
+            np.testing.assert_array_equal(mine, other)
+    code = MachineCode((FOLDER / "trees.bc").read_bytes(), Target("x86-64-v3"), entry=TREES.entry, quick=True)
+    monkeypatch.setattr(tree_engine, "own_code", lambda of: code)
+    for trees, rows, mine in zip(several, X, own, strict=True):
+        np.testing.assert_array_equal(trees.engine(rows), mine)
+
+
+def test_the_bitcode_is_of_these_sources(tmp_path: Path) -> None:
+    check_made_anew(TREES, tmp_path)
+
+
+def test_it_compiles_for_arm() -> None:
+    check_arm((FOLDER / "trees.bc").read_bytes(), "generic", {"memset", "memcpy", "memmove"}, 0)
+
+
+CHECKED = (
+    HERE
+    + """
+import numpy as np
+from dcpred_tasks.engine import tree_engine
+from dcpred_tasks.training.tree_boosting import growth_arguments
+from support.trees import random_trees
+
+tree_engine.own_code = lambda of: native
+rng = np.random.default_rng(0)
+for d, k, depth, borders, n in ((3, 1, 2, 7, 70), (20, 2, 8, 254, 9), (17, 1, 6, 30, 1)):
+    trees, X = random_trees(0, d, k, 40, depth, borders), rng.normal(size=(n, d))
+    assert (trees.engine(X) == trees.values(X)).all()
+    bins, rows = rng.integers(0, 30, (n, d)).astype(np.uint8), np.arange(n)
+    slope, curvature = rng.normal(size=(n, k)), rng.random((n, k))
+    handed = growth_arguments(bins, slope, curvature, rows, np.arange(d), depth, 1.0)
+    tree_engine.call(handed, "grow", "grow")
+    for name in ("histograms", "gains", "below") if n == 70 else ():
+        short = handed.room._replace(**{name: getattr(handed.room, name)[:-1]})
+        try:
+            tree_engine.call(handed._replace(room=short), "grow", "grow")
+            print(name)
+        except IndexError:
+            pass
+"""
+)
+
+
+def test_no_index_leaves_its_array(tmp_path: Path) -> None:
+    arguments, env = sanitized("trees", tmp_path, QUICK)
+    done = processes.run(
+        [sys.executable, "-W", "error", "-c", CHECKED, *arguments], env=with_cache(tmp_path, **env)
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout == ""
+
+
+def test_bins() -> None:
+    borders = np.array([-np.inf, 0.0, 1.5], np.float32)
+    assert bins_of(np.array([np.nan, -1.0, 0.0, 1.0, 1.5, 9.0]), borders).tolist() == [0, 1, 2, 2, 3, 3]
+    levels, nodes = search_tree(borders)
+    assert levels == 2
+    assert nodes[1:4].tolist() == [0.0, -np.inf, 1.5]
+
+
+@given(st.lists(st.integers(0, 2**15), min_size=1, max_size=200))
+def test_sums_of_a_block_fit_16_bits(largest: list[int]) -> None:
+    edges = list(blocks(np.array(largest)))
+    assert edges[0] == 0
+    assert edges[-1] == len(largest)
+    for first, last in itertools.pairwise(edges):
+        assert 0 < last - first <= BLOCK_TREES
+        assert last - first == 1 or sum(largest[first:last]) <= LARGEST_SUM
+
+
+def test_whole_leaf_values_are_near() -> None:
+    leaf = np.random.default_rng(0).normal(size=(5, 2, 4)) * np.array([1e-9, 1e7])[:, None]
+    whole, scale, _ = quantised(leaf, np.zeros(2))
+    error = np.abs(whole * scale[:, None] - leaf).max(axis=(0, 2))
+    assert (error <= np.abs(leaf).max(axis=(0, 2)) * 2.0**-14).all()
+
+
+def with_trees(model: compact_model.Model, seed: int = 0) -> compact_model.Model:
+    return replace(model, terms=(random_trees(seed, model.scaling.n_encoded, model.n_outputs),))
+
+
+@pytest.mark.parametrize("scaling", ["standard", "gaps"])
+@pytest.mark.parametrize(
+    ("task", "n_outputs"), [("classification", 1), ("classification", 4), ("regression", 1)]
+)
+def test_a_stored_model_has_its_trees(tmp_path: Path, scaling: str, task: str, n_outputs: int) -> None:
+    plain = random_model(4, d=3, n_outputs=n_outputs, task=task, scaling=scaling)
+    plain = replace(plain, bounds=np.tile([-1e15, 1e15], (plain.n_leaves, 1))[:, : plain.bounds.shape[1]])
+    model, X = with_trees(plain), np.asarray(random_rows(plain, 300, 0), np.float64)
+    expected = compact_model.score_rows(model, X)
+    assert not list(differences(model, X, Engine(model).score(X), expected))
+    model_hash = write_model(tmp_path / "m", model, {}, {})
+    document = json.loads((tmp_path / "m" / "model.json").read_text())
+    assert document["version"] == 12
+    stored = open_artifact(tmp_path / "m").model()
+    assert write_model(tmp_path / "again", stored, {}, {}) == model_hash
+    np.testing.assert_array_equal(score_rows(stored, X)[0], score_rows(model, X)[0])
+    write_model(tmp_path / "plain", plain, {}, {})
+    assert json.loads((tmp_path / "plain" / "model.json").read_text())["version"] < 12
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("feature", 3), ("feature", -1), ("scale", 0.3), ("border", np.nan), ("border", np.inf)],
+)
+def test_damaged_trees_are_refused(name: str, value: float) -> None:
+    trees = random_trees(0, 3)
+    trees.check(3, 1)
+    array = getattr(trees, name).copy()
+    array.flat[array.size // 2] = value
+    model = replace(random_model(0, d=3), terms=(replace(trees, **{name: array}),))
+    with pytest.raises(ValueError, match="trees"):
+        check_model(model)
+
+
+def test_contributions_are_shapley_values() -> None:
+    """By the definition: over all orders of features."""
+    trees, rng = random_trees(3, 4, 2, 6, 5), np.random.default_rng(0)
+    X, background = rng.normal(size=(3, 4)), rng.normal(size=(4, 4))
+
+    def game(row: np.ndarray, features: tuple[int, ...]) -> float:
+        mixed = background.copy()
+        mixed[:, features] = row[list(features)]
+        return float(trees.values(mixed)[:, 1].mean())
+
+    expected = np.zeros(X.shape)
+    orders = list(itertools.permutations(range(4)))
+    for at, row in enumerate(X):
+        for order in orders:
+            for k, feature in enumerate(order):
+                expected[at, feature] += game(row, order[: k + 1]) - game(row, order[:k])
+    found = trees.contributions(X, background, 1)
+    np.testing.assert_allclose(found, expected / len(orders), atol=1e-9)
+
+
+# -- training ------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**20),
+    n=st.integers(1, 200),
+    d=st.integers(1, 5),
+    n_outputs=st.integers(1, 3),
+    depth=st.integers(1, 5),
+    most=st.integers(1, 60),
+)
+def test_a_tree_grows_as_the_definition_says(
+    seed: int, n: int, d: int, n_outputs: int, depth: int, most: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    bins = rng.integers(0, most, (n, d)).astype(np.uint8)
+    slope, curvature = rng.normal(size=(n, n_outputs)), rng.random((n, n_outputs))
+    rows, columns = rng.permutation(n)[: n // 2 + 1], np.sort(rng.permutation(d)[: d // 2 + 1])
+    handed = growth_arguments(bins, slope, curvature, rows, columns, depth, 1.0)
+    tree_engine.call(handed, "grow", "grow")
+    whole = handed.growth.gradient.reshape(n, n_outputs, 2).astype(np.int64)
+    feature, least = grown(bins, whole, rows, columns, depth, handed.growth.ridge)
+    assert handed.room.feature.tolist() == feature
+    assert handed.room.bin.tolist() == least
+    answers = bins[:, feature] >= np.array(least)
+    np.testing.assert_array_equal(handed.room.leaf, answers @ (1 << np.arange(depth)))
+
+
+@given(
+    st.lists(
+        st.sampled_from([np.nan, -1.0, 0.0, 1.0, 1.0 + 2e-7, 1e9, 1e9 + 64]) | st.floats(-1e6, 1e6),
+        max_size=400,
+    )
+)
+def test_borders_separate_values(values: list[float]) -> None:
+    x = np.array(values, np.float64)
+    borders, seen = borders_of(x), np.unique(x.astype(np.float32)[~np.isnan(x)])
+    assert len(borders) <= BORDERS
+    assert (np.diff(borders) > 0).all()
+    bins = bins_of(x, borders)
+    if len(seen) < BORDERS:
+        assert len(np.unique(bins)) == len(seen) + bool(np.isnan(x).any())
+    if np.isnan(x).any() and len(seen):
+        assert (bins[~np.isnan(x)] > 0).all()
+
+
+def test_slopes_and_curvatures_are_derivatives() -> None:
+    rng = np.random.default_rng(0)
+    for loss, k in ((Squares(), 1), (Logistic(), 1), (Logistic(), 3)):
+        f, y = rng.normal(size=(6, k)), rng.normal(size=(6, k))
+        if k > 1 or isinstance(loss, Logistic):
+            y = 2.0 * (rng.integers(0, 2, (6, 1)) == np.arange(k)) - 1 if k > 1 else np.sign(y)
+        for j in range(k):
+            step = np.zeros(k)
+            step[j] = 1e-5
+            slopes = [loss(f + sign * step, y)[1][:, j] for sign in (1, -1)]
+            np.testing.assert_allclose(
+                (slopes[0] - slopes[1]) / 2e-5, loss.curvature(f, y)[:, j], rtol=1e-5, atol=1e-6
+            )
+    for robust in (Huber(width=0.5, steep=1.0), Quantile(width=0.5, steep=1.0, tilt=0.6)):
+        f, y = rng.normal(size=(50, 1)), rng.normal(size=(50, 1))
+        loss, slope = robust(f, y)
+        bend = robust.curvature(f, y)
+        for step in np.linspace(-3, 3, 13):  # the parabola lies above
+            assert (robust(f + step, y)[0] <= loss + slope * step + bend * step**2 / 2 + 1e-12).all()
+
+
+def table(n: int, seed: int, task: str) -> tuple[np.ndarray, np.ndarray]:
+    """Steps of single features, and a missing value that matters."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 5))
+    X[rng.random(n) < 0.2, 3] = np.nan
+    value = 2.0 * (X[:, 0] > 0.3) + (X[:, 1] > -0.5) * (X[:, 2] > 0) + 2.0 * np.isnan(X[:, 3])
+    value = value + 0.3 * rng.normal(size=n)
+    return X, value if task == "regression" else np.digitize(value, [1.5] if task == "two" else [1.0, 2.5])
+
+
+def fitted(task: str, n: int = 2_000, **values: Any) -> ObliviousTrees:
+    X, y = table(n, 0, task)
+    kind = "regression" if task == "regression" else "classification"
+    own = make_settings({"task": kind, "trees": 60, **values})
+    return fit_trees(X, y, np.ones(n), survey_rows(X, y, None, 0, kind), own)
+
+
+@pytest.mark.parametrize("task", ["regression", "two", "three"])
+def test_trees_learn_steps(task: str) -> None:
+    trees = fitted(task)
+    X, y = table(4_000, 1, task)
+    f = trees.values(X)
+    trees.check(5, f.shape[1])
+    if task == "regression":
+        assert 1 - ((f[:, 0] - y) ** 2).mean() / y.var() > 0.9
+    else:
+        assert ((f[:, 0] > 0) if task == "two" else f.argmax(axis=1)).__eq__(y).mean() > 0.88
+    assert (trees.bin != NEVER).any()
+
+
+def test_a_quantile_has_its_level() -> None:
+    X, y = table(4_000, 1, "regression")
+    for level in (0.2, 0.9):
+        f = fitted("regression", 4_000, loss="quantile", quantile=level).values(X)[:, 0]
+        assert abs((y <= f).mean() - level) < 0.04
+    f = fitted("regression", loss="huber").values(X)[:, 0]
+    assert 1 - ((f - y) ** 2).mean() / y.var() > 0.88
+
+
+def test_weights_count_rows() -> None:
+    X, y = table(600, 0, "two")
+    survey, own = survey_rows(X, y, None, 0, "classification"), make_settings({"trees": 20})
+    even = fit_trees(X, y, np.ones(600), survey, own).values(X)
+    np.testing.assert_array_equal(even, fit_trees(X, y, np.full(600, 7.0), survey, own).values(X))
+    tilted = fit_trees(X, y, np.where(y == 1, 9.0, 1.0), survey, own).values(X)
+    assert (tilted > 0).mean() > (even > 0).mean()
+
+
+def test_many_classes_and_wide_tables() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 300)).astype(np.float32)
+    y = (3 * (X[:, 0] > 0) + np.digitize(X[:, 1], [-0.4, 0.4])).astype(int)
+    survey = survey_rows(X, y, None, 0, "classification")
+    trees = fit_trees(X, y, np.ones(600), survey, make_settings({"trees": 60, "tree_depth": 4}))
+    assert (trees.values(X).argmax(axis=1) == y).mean() > 0.9
+
+
+def test_growing_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DCPRED_NO_COMPILER", "1")
+    with pytest.raises(ResourceError, match=r"grow trees.*or set trees=0"):
+        fitted("two", 100)
+
+
+@pytest.mark.parametrize("task", ["regression", "two", "three"])
+def test_a_trained_model_has_trees_and_leaves(task: str, tmp_path: Path) -> None:
+    X, y = table(1_500, 0, task)
+    new, truth = table(3_000, 1, task)
+    kind = DCPredRegressor if task == "regression" else DCPredClassifier
+    given: Any = {"n_leaves": 2, "landmarks": 8, "random_state": 0}
+    plain = kind(**given).fit(X, y)
+    mine = kind(**given, settings=Settings(trees=60)).fit(X, y)
+    assert mine.score(new, truth) > plain.score(new, truth) + 0.02
+    mine.save(tmp_path / "m")
+    np.testing.assert_array_equal(load_model(tmp_path / "m").predict(new), mine.predict(new))
