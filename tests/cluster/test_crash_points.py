@@ -67,7 +67,7 @@ MADE = (
 MOVED = ("replace", "rename", "link")  # give the name that is their second argument
 # of files that are being written
 UNNAMED = re.compile(r"\.partial-[0-9a-f]{12}|\.[0-9a-f]{32}\.partial|\.partial\.npy")
-REAL_KILLS = 6
+REAL_KILLS = 3
 
 State = dict[str, bytes | None]  # bytes of files by path, None for directories
 
@@ -348,7 +348,7 @@ def check_whole(job: Job, output: Path, report: ScoreReport) -> None:
     assert {finding.kind for finding in found.findings} <= {Kind.LEFTOVER}
 
 
-@pytest.fixture(params=[5, pytest.param(1, marks=pytest.mark.long)], ids=["a fifth", "all"])
+@pytest.fixture(params=[15, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])
 def every(request: pytest.FixtureRequest) -> int:
     """Of so many crash points in a row an ordinary run goes on from one."""
     return int(request.param)

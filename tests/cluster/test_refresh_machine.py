@@ -306,7 +306,7 @@ class RefreshMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("kind", INPUTS)
-@pytest.mark.parametrize("histories", [2, pytest.param(25, marks=pytest.mark.long)])
+@pytest.mark.parametrize("histories", [1, pytest.param(25, marks=pytest.mark.long)])
 def test_whatever_happens_to_a_root(world: World, kind: str, histories: int) -> None:
     quick = settings(
         max_examples=histories,
@@ -330,7 +330,7 @@ def machine(world: World, request: pytest.FixtureRequest) -> Iterator[RefreshMac
     made.teardown()
 
 
-@pytest.mark.parametrize("every", [9, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [18, pytest.param(3, marks=pytest.mark.long)])
 def test_rule_a_process_may_end_at_any_write(machine: RefreshMachine, every: int) -> None:
     """One after the other, each going on with what the one before has left."""
     machine.append(50, 1)
@@ -344,7 +344,7 @@ def test_rule_a_process_may_end_at_any_write(machine: RefreshMachine, every: int
         machine.finished_runs_do_not_change()
 
 
-@pytest.mark.parametrize("every", [12, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [20, pytest.param(4, marks=pytest.mark.long)])
 def test_rule_a_process_may_end_at_any_write_of_a_removal(machine: RefreshMachine, every: int) -> None:
     for number in range(0, 60, every):
         machine.rewrite(0.3, number)

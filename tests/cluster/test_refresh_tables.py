@@ -103,7 +103,7 @@ def test_a_refresh_equals_a_fresh_score(
 ) -> None:
     rng, model, root = np.random.default_rng(seed), models[kind], str(tmp_path / "root")
     one, reused = INPUTS[kind](tmp_path, 230, CHUNK_ROWS, seed), 0
-    for step in range(6):
+    for step in range(4):
         report = refresh(model, one.data, root, **one.columns)
         reused += report.taken_blocks
         same_as_fresh(model, one.data, root, report, tmp_path / f"fresh-{step}")
@@ -126,7 +126,7 @@ def test_a_refresh_on_a_store_equals_a_fresh_score(
     one, reused = INPUTS[kind](tmp_path, 130, CHUNK_ROWS, 7), 0
     with used(s3):
         there = s3.address("changing", kind)
-        for step in range(5):
+        for step in range(3):
             bring(Path(one.data), f"{there}/{Path(one.data).name}")
             data = f"{there}/{Path(one.data).name}{name}"
             report = refresh(model, data, f"{there}/root", **one.columns)

@@ -216,18 +216,16 @@ def test_the_same_steps(loss: str, products: int, k: int) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=apart * moved)
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("loss", LOSSES)
-def test_as_low_in_the_end(loss: str, kernel: str) -> None:
+@pairwise(kernel=KERNELS, loss=LOSSES, shape=((0, 1), (6, 1), (6, 3)))
+def test_as_low_in_the_end(loss: str, kernel: str, shape: tuple[int, int]) -> None:
     """More steps than L-BFGS remembers."""
-    for products, k in ((0, 1), (6, 1), (6, 3)):
-        objective = problem(kernel, products, k, loss, n=400, m=12, d=6, ridge=1e-3)
-        begin = objective(objective.origin)[0]
-        theirs = objective(lbfgs.minimise(objective, objective.origin, 150, DONE))[0]
-        values = [objective(minimise(objective, steps, DONE))[0] for steps in (0, 1, 5, 25, 150)]
-        assert values[0] == begin
-        assert (np.diff(values) < 1e-6 * begin).all()
-        assert begin - values[-1] > 0.95 * (begin - theirs)
+    objective = problem(kernel, *shape, loss, n=400, m=12, d=6, ridge=1e-3)
+    begin = objective(objective.origin)[0]
+    theirs = objective(lbfgs.minimise(objective, objective.origin, 150, DONE))[0]
+    values = [objective(minimise(objective, steps, DONE))[0] for steps in (0, 1, 5, 25, 150)]
+    assert values[0] == begin
+    assert (np.diff(values) < 1e-6 * begin).all()
+    assert begin - values[-1] > 0.95 * (begin - theirs)
 
 
 def test_a_gain_too_small_ends_the_search() -> None:

@@ -235,8 +235,15 @@ def compacted_and_removed(table: Path) -> None:
     DeltaTable(table).delete("order >= 0")
 
 
-@pytest.mark.parametrize("lose", [removed, restored, overwritten, compacted_and_removed])
-@pytest.mark.parametrize("mend", ["deliver", "repair", "another folder"])
+@pytest.mark.parametrize(
+    ("lose", "mend"),
+    [
+        (removed, "deliver"),
+        (restored, "repair"),
+        (overwritten, "another folder"),
+        (compacted_and_removed, "deliver"),
+    ],
+)
 def test_rows_that_others_removed_are_reported_and_delivered_on_request(
     model: Path, new: Path, tmp_path: Path, lose: Any, mend: str
 ) -> None:

@@ -45,7 +45,12 @@ def run(*command: str) -> processes.Done:
 
 @pytest.mark.parametrize(
     "command",
-    [("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",), ("importlinter.cli",)],
+    [
+        ("ruff", "check", "."),
+        ("ruff", "format", "--check", "."),
+        pytest.param(("mypy",), marks=pytest.mark.tools),
+        pytest.param(("importlinter.cli",), marks=pytest.mark.tools),
+    ],
     ids=["ruff", "format", "mypy", "import-linter"],
 )
 def test_tool_is_clean(command: tuple[str, ...]) -> None:

@@ -34,6 +34,7 @@ with reporting(reporter()), show_step("counting <b>rows</b>", 3, "rows") as adva
 
 
 # What other packages do as they start a kernel is none of ours: IPython's own warnings.
+@pytest.mark.tools
 @pytest.mark.filterwarnings("ignore")
 def test_a_notebook_shows_a_line_and_estimators() -> None:
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in CELLS])

@@ -195,12 +195,12 @@ def live(made: Path, folder: Path, seed: int) -> None:
     history.check()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_verify_says_what_tables_hold(made: Path, tmp_path: Path, seed: int) -> None:
     live(made, tmp_path, seed)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(6, 106))
+@pytest.mark.parametrize("seed", range(2, 106))
 def test_verify_says_what_tables_hold_in_many_histories(made: Path, tmp_path: Path, seed: int) -> None:
     live(made, tmp_path, seed)
