@@ -26,10 +26,10 @@ from distributed.nanny import WorkerProcess
 from distributed.utils import get_mp_context
 from zarr.core import sync
 
-from dcpred import cost
+from dcpred import cost, pages
 from dcpred.execution.pools import connect
 from dcpred.execution.workers import Pool
-from support import stores
+from support import html_pages, stores
 from support.data import Classes, make_blobs, make_group
 from support.searches import learn_briefly
 from support.stores import Proxy, StoreServer
@@ -98,6 +98,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # little time, except where they are the subject (`learning_as_shipped`).
     cost.STREAM_BYTES, cost.BUDGET_SECONDS = 2**20, 0.05
     learn_briefly()
+    pages.drawing = html_pages.sketched
 
 
 @pytest.fixture(scope="session")
@@ -130,6 +131,12 @@ def two_workers() -> Iterator[Pool]:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures are laid out and written whole."""
+    monkeypatch.setattr(html_pages, "sketching", False)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Reference, class_numbers
 from dcpred_tasks.scoring.labels import score_with_leaves
+from support import html_pages
 from support.browser import Browser, browser, chromium
 from support.data import make_group
 from support.models import random_model, random_rows
@@ -113,7 +115,8 @@ def comparison() -> Page:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[str]]]:
     """An address on loopback that serves the pages by their names, which follow."""
-    made = pages(tmp_path_factory.mktemp("pages"))
+    with mock.patch.object(html_pages, "sketching", False):
+        made = pages(tmp_path_factory.mktemp("pages"))
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:

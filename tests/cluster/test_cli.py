@@ -99,19 +99,19 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = np.array(["ash", "oak", "yew"])[blobs.y]
     lines = [",".join([*(f"{v:.3f}" for v in row), name]) for row, name in zip(blobs.X, names, strict=True)]
     (folder / "trees.csv").write_text("a,b,c,d,kind\n" + "\n".join(lines) + "\n")
-    dcpred("import", folder / "trees.csv", folder / "trees.zarr", "--target", "kind", "--chunk-rows", 400)
+    here("import", folder / "trees.csv", folder / "trees.zarr", "--target", "kind", "--chunk-rows", 400)
     return folder
 
 
 @pytest.fixture(scope="module")
-def trained(trees: Path) -> Done:
+def trained(trees: Path) -> Result:
     """What was said when a model with support vectors, `model`, was trained."""
     kept = ("--set", "keep_support_vectors=true")
-    return dcpred("train", trees / "trees.zarr", trees / "model", *SMALL, *kept, "--workers", 1)
+    return here("train", trees / "trees.zarr", trees / "model", *SMALL, *kept, "--workers", 1)
 
 
 @pytest.fixture(scope="module")
-def place(trees: Path, trained: Done) -> Path:
+def place(trees: Path, trained: Result) -> Path:
     return trees
 
 
@@ -149,7 +149,7 @@ def test_evaluate_without_the_cost(place: Path) -> None:
     quality = as_json("evaluate", place / "model", place / "trees.zarr", "--no-cost")
     assert {"model", "data", "n_samples", "n_bad", "accuracy"} < set(quality)
     assert {name for name in quality if "cost" in name or "us_per_row" in name} == {"predicted_cost_ratio"}
-    shown = dcpred("evaluate", place / "model", place / "trees.zarr", "--no-cost")
+    shown = here("evaluate", place / "model", place / "trees.zarr", "--no-cost")
     facts = shown.stdout.partition("\n\n")[0].splitlines()
     assert [line.split()[0] for line in facts[:3]] == ["rows", "accuracy", "balanced_accuracy"]
     assert "cost" not in shown.stderr
@@ -171,7 +171,7 @@ def test_one_model_has_one_cost(place: Path) -> None:
 
 
 def test_inspect(place: Path, scored: dict[str, Any]) -> None:
-    data = as_json("inspect", place / "trees.zarr", run=dcpred)
+    data = as_json("inspect", place / "trees.zarr")
     assert (data["kind"], data["arrays"]["X"]["shape"]) == ("data", [1_500, 4])
     assert data["arrays"]["X"]["attributes"]["feature_names"] == ["a", "b", "c", "d"]
     model = as_json("inspect", place / "model")
@@ -395,6 +395,11 @@ def test_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refined.places()[0] == Path(made[1]["file"])
     assert refined.is_there()
     assert "Use one of them" in here("warm", "--target", "i486", code=3).stderr
+
+
+@pytest.mark.tools
+def test_warm_for_a_level_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DCPRED_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("NUMBA_CPU_NAME", "x86-64-v3")
     assert [m["target"] for m in as_json("warm")["made"]] == ["x86-64-v3"] * 2
 

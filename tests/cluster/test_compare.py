@@ -52,6 +52,7 @@ def call(data: Path, out: Path, *more: object, systems: str = SYSTEMS) -> Result
     return CliRunner().invoke(main, [str(word) for word in words])
 
 
+@pytest.mark.usefixtures("drawn")
 def test_what_it_writes(data: Path, tmp_path: Path) -> None:
     result = call(data, tmp_path / "out")
     assert result.exit_code == 0, result.output

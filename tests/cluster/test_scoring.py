@@ -459,7 +459,7 @@ def test_driver_killed_and_run_again(tmp_path: Path, model: Path) -> None:
         assert driver.process.wait() == -signal.SIGKILL
     assert not (tmp_path / "out" / "manifest.json").exists()
     assert len(list(blocks.glob("*.json"))) == 4
-    with held_driver(tmp_path, [*arguments, "--json"], free=10) as driver:
+    with held_driver(tmp_path, [*arguments[:-1], "1", "--json"], free=10) as driver:
         ended = processes.finish(driver.process)
     assert ended.returncode == 0, ended.stderr
     report = json.loads(ended.stdout)

@@ -731,11 +731,17 @@ def test_signals_are_answered_while_a_store_is_silent(
 @pytest.mark.parametrize(
     ("words", "silent"),
     [
-        ("score {known}/model {known}/data.zarr {new}", "^PUT .*{new}/blocks/000005"),
-        ("verify {done} --level full", "^GET .*{done}/scores.zarr/[a-z]+/c/9"),
-        ("score {known}/model {known}/data.zarr {done} --repair", "^PUT .*{done}/scores.zarr/[a-z]+/c/9"),
+        pytest.param("score {known}/model {known}/data.zarr {new}", "^PUT .*{new}/blocks/000005", id="score"),
+        pytest.param(
+            *("verify {done} --level full", "^GET .*{done}/scores.zarr/[a-z]+/c/9"),
+            **{"id": "verify", "marks": pytest.mark.long},
+        ),
+        pytest.param(
+            "score {known}/model {known}/data.zarr {done} --repair",
+            "^PUT .*{done}/scores.zarr/[a-z]+/c/9",
+            **{"id": "repair", "marks": pytest.mark.long},
+        ),
     ],
-    ids=["score", "verify", "repair"],
 )
 def test_signals_are_answered_where_a_store_falls_silent(
     known: Known, done: Place, proxy: Proxy, words: str, silent: str

@@ -223,8 +223,9 @@ MISTAKES: dict[str, Case] = {
 FORKED = """
 import json, os, sys
 import dask
-import dcpred.execution.dask_workers, dcpred.scoring.score
+import dcpred.cli.score_command, dcpred.execution.dask_workers
 from dcpred.cli import run
+dcpred.score
 
 codes = []
 for arguments, variables, folder in json.loads(sys.argv[1]):
@@ -281,10 +282,9 @@ def test_mistakes_are_told_in_one_sentence(place: Here, tmp_path: Path) -> None:
     assert not wrong
 
 
-def test_certificates_by_options_train_a_model(place: Here, tmp_path: Path) -> None:
+def test_certificates_by_options_score(place: Here, tmp_path: Path) -> None:
     given = files(place.own / "ca.pem", place.own / "client.pem", place.own / "client.key")
-    small = ("--set", "landmarks=4", "--set", "n_leaves=2")
-    done = dcpred(["train", place.data, tmp_path / "model", *small], place.secure, given)
+    done = dcpred(["score", place.model, place.data, tmp_path / "out"], place.secure, given)
     assert done.returncode == 0, done.stderr
     assert f"on the Dask cluster at {place.secure}" in done.stderr
 

@@ -30,7 +30,7 @@ from support.data import Classes, make_blobs, make_group
 from support.pools import inline
 
 SETTINGS = make_settings(
-    {"n_leaves": 8, "max_leaf_rows": 150, "landmarks": 8, "products": 16, "keep_support_vectors": True}
+    {"n_leaves": 8, "max_leaf_rows": 75, "landmarks": 8, "products": 16, "keep_support_vectors": True}
 )
 
 
@@ -40,7 +40,7 @@ def run(data: Path, model: Path, pool=inline, settings: Settings = SETTINGS, **m
 
 @pytest.fixture(scope="module")
 def many() -> Classes:
-    return make_blobs(1_200, n_features=6, n_classes=3, seed=1)
+    return make_blobs(600, n_features=6, n_classes=3, seed=1)
 
 
 @pytest.fixture
@@ -90,7 +90,8 @@ def test_same_model_as_in_memory(tmp_path: Path, many: Classes) -> None:
 NEW = make_settings(
     {
         "n_leaves": 8,
-        "max_leaf_rows": 450,  # leaves are divided beyond 150 rows, and halos thinned
+        "min_leaf_rows": 20,
+        "max_leaf_rows": 225,  # leaves are divided beyond 75 rows, and halos thinned
         "landmarks": 6,
         "products": 8,
         "refine_steps": 20,
@@ -101,6 +102,7 @@ NEW = make_settings(
     }
 )
 PLAIN = replace(NEW, scaling="standard", gamma="scale", refine=False)
+QUICK = replace(PLAIN, calibrate=False)
 
 
 def in_memory(data: Classes, settings: Settings, weight: np.ndarray | None = None) -> Model:
@@ -168,11 +170,11 @@ def test_overlap_gives_the_same_model_for_any_workers_and_chunks(
     stored = read_model(tmp_path / "model-0", support=True)
     check_same_bits(stored, in_memory(many, settings))
     assert stored.leaf_rows.sum() == len(many.X)
-    assert stored.leaf_rows.max() <= 150
+    assert stored.leaf_rows.max() <= 75
     if settings is NEW:
         assert len(set(stored.support.gamma.tolist())) > 1
         alone = run(
-            tmp_path / "0.zarr", tmp_path / "alone", settings=replace(settings, overlap=1, max_leaf_rows=150)
+            tmp_path / "0.zarr", tmp_path / "alone", settings=replace(settings, overlap=1, max_leaf_rows=75)
         )
         assert alone.n_leaves == stored.n_leaves  # the tree is the same, the leaves are not
         assert not np.array_equal(read_model(tmp_path / "alone").intercept, stored.intercept)
@@ -311,7 +313,7 @@ def test_resume_in_the_midst_of_finding_neighbours(
 ) -> None:
     monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
     data = make_group(tmp_path / "d.zarr", some.X, some.y, chunk_rows=150)
-    expected = run(data, tmp_path / "expected", settings=PLAIN).hash
+    expected = run(data, tmp_path / "expected", settings=QUICK).hash
     halo_leaves, write_piece = train_model.halo_leaves, train_model.write_piece
     done: list[int] = []
     written: list[Path] = []
@@ -334,7 +336,7 @@ def test_resume_in_the_midst_of_finding_neighbours(
     with monkeypatch.context() as patch:
         patch.setattr("dcpred.training.steps.halo_leaves", stop_at_third)
         with pytest.raises(KeyboardInterrupt):
-            run(data, tmp_path / "model", settings=PLAIN)
+            run(data, tmp_path / "model", settings=QUICK)
     monkeypatch.setattr(train_model, "write_piece", write_piece)
     assert len(done) == 2
     assert len(written) == (where == "within a task")
@@ -345,7 +347,7 @@ def test_resume_in_the_midst_of_finding_neighbours(
         lambda job, first, *rest: (again.append(first), halo_leaves(job, first, *rest))[1],
     )
     monkeypatch.setattr("dcpred.training.steps.route_block", None)  # would fail if it were called
-    assert run(data, tmp_path / "model", settings=PLAIN).hash == expected
+    assert run(data, tmp_path / "model", settings=QUICK).hash == expected
     assert done + again == sorted({*done, *again}), "each once, in the order of leaves"
     assert len(again) > 2
 
@@ -354,7 +356,7 @@ def test_a_finished_halo_is_not_looked_for_again(
     tmp_path: Path, some: Classes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = make_group(tmp_path / "d.zarr", some.X, some.y, chunk_rows=400)
-    expected = run(data, tmp_path / "expected", settings=PLAIN).hash
+    expected = run(data, tmp_path / "expected", settings=QUICK).hash
 
     def stop(job, group):
         raise KeyboardInterrupt
@@ -362,9 +364,9 @@ def test_a_finished_halo_is_not_looked_for_again(
     with monkeypatch.context() as patch:
         patch.setattr("dcpred.training.steps.fit_leaves", stop)
         with pytest.raises(KeyboardInterrupt):
-            run(data, tmp_path / "model", settings=PLAIN)
+            run(data, tmp_path / "model", settings=QUICK)
     monkeypatch.setattr("dcpred.training.steps.halo_leaves", None)  # would fail if it were called
-    assert run(data, tmp_path / "model", settings=PLAIN).hash == expected
+    assert run(data, tmp_path / "model", settings=QUICK).hash == expected
 
 
 @pytest.mark.parametrize("overlap", [1, 3])
@@ -372,7 +374,7 @@ def test_other_data_at_the_same_place_are_trained_on_in_the_same_process(
     tmp_path: Path, blobs: Classes, overlap: int
 ) -> None:
     """Trees and pieces are kept by a process, and another training gives the same names to its own."""
-    settings = replace(NEW, overlap=overlap, max_leaf_rows=400)
+    settings = replace(QUICK, overlap=overlap, max_leaf_rows=400)
     other = make_blobs(600, n_features=5, n_classes=3, seed=9)
     expected = run(
         make_group(tmp_path / "o.zarr", other.X, other.y, chunk_rows=128),

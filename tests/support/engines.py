@@ -11,7 +11,7 @@ from support.models import fixed_cases
 def digest(code: MachineCode | None = None) -> str:
     """A digest of all values and status codes, by this machine code or the engine's own."""
     found = hashlib.sha256()
-    for model, X in islice(fixed_cases(), 0, None, 3):
+    for model, X in islice(fixed_cases(), 0, None, 7):
         for values in Engine(model, code).score(X):
             found.update(values.tobytes())
     return found.hexdigest()

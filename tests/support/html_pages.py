@@ -1,13 +1,36 @@
 """Pages of HTML as a parser sees them, and what every page of ours must be."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from dcpred import pages
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 # What the cleaned pictures are made of.
 SVG = {"svg", "title", "desc", "defs", "g", "path", "use", "text", "clippath", "rect", "tspan", "image"}
+
+SKETCH = {"svg": b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"/>', "png": b"\x89PNG\r\n\x1a\n"}
+sketching, _drawing = True, pages.drawing
+
+
+@contextmanager
+def sketched(width: int, height: int) -> Iterator[Any]:
+    """A figure that is painted on and then not laid out: that takes most of the time of a page."""
+
+    def save(file: Any, format: str = "", **_: Any) -> None:
+        data = SKETCH.get(format or Path(file).suffix.removeprefix("."), b"%PDF")
+        file.write(data) if format else Path(file).write_bytes(data)
+
+    with _drawing(width, height) as figure:
+        if sketching:
+            figure.savefig, figure.draw_without_rendering = save, lambda: None
+        yield figure
 
 
 @dataclass

@@ -25,7 +25,8 @@ def data() -> Classes:
 
 
 def small(**more: Any) -> DCPredClassifier:
-    return classifier_with(n_leaves=2, landmarks=6, products=4, random_state=0, **more)
+    few = {"n_leaves": 2, "landmarks": 6, "products": 4, "calibrate": False, "random_state": 0}
+    return classifier_with(**(few | more))
 
 
 def with_names(array: Any, names: Any = NAMES) -> xr.DataArray:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,7 @@ def apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
     return bool(request.param)
 
 
-@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [15, pytest.param(1, marks=pytest.mark.long)])
 def test_fixed_cases(apart: bool, every: int) -> None:
     """What other processes, processors and checks of array bounds are held to as well."""
     for model, X in islice(fixed_cases(), 0, None, every):
@@ -160,7 +160,7 @@ def test_rows_on_the_borders_of_the_tree(d: int) -> None:
     """
     rng = np.random.default_rng(d)
     wrong = used = 0
-    for _ in range(50):
+    for _ in range(20):
         size, origin, k = (
             rng.choice([1e-3, 1.0, 1e3]),
             rng.choice([0.0, 1.0, 100.0]),
@@ -177,7 +177,7 @@ def test_rows_on_the_borders_of_the_tree(d: int) -> None:
         np.testing.assert_array_equal(compact_model.score_rows(model, X)[0][~doubt, 0], leaf[~doubt])
         wrong += np.count_nonzero(Engine(model).score(X)[0][~doubt, 0] != leaf[~doubt])
         used += np.count_nonzero(~doubt)
-    assert used > 25_000
+    assert used > 10_000
     assert wrong == 0, f"{wrong} of {used} rows in another leaf"
 
 
@@ -223,16 +223,15 @@ def test_centres_far_out(size: float) -> None:
     np.testing.assert_array_equal(Engine(model).score(X)[0][~doubt, 0], leaf[~doubt])
 
 
-@pytest.mark.parametrize("dtype", ["f8", "f4"])
-def test_values_too_large(dtype: str) -> None:
-    X = np.zeros((40, 3), dtype)
-    for kernel in KERNELS:
-        for scaling in SCALINGS:
-            model = random_model(2, kernel, scaling=scaling)
-            for i, value in enumerate([1e14, 1e15, 1e16, 1e19, 1e20, 1e30, 3.3e38, 1e39, 1e200]):
-                with np.errstate(over="ignore"):
-                    X[i * 4 % 40, i % 3] = np.array(value).astype(dtype)
-            check(model, X[:, : model.n_features])
+def test_values_too_large() -> None:
+    X = {"f8": np.zeros((40, 3)), "f4": np.zeros((40, 3), "f4")}
+    for i, value in enumerate([1e14, 1e15, 1e16, 1e19, 1e20, 1e30, 3.3e38, 1e39, 1e200]):
+        for rows in X.values():
+            with np.errstate(over="ignore"):
+                rows[i * 4 % 40, i % 3] = value
+    for (i, kernel), (j, scaling) in product(enumerate(KERNELS), enumerate(SCALINGS)):
+        model, rows = random_model(2, kernel, scaling=scaling), X[("f8", "f4")[(i + j) % 2]]
+        check(model, rows[:, : model.n_features])
 
 
 def test_a_long_double_beyond_double_precision_is_a_bad_feature() -> None:

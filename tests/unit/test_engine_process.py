@@ -310,12 +310,12 @@ def guarded(n_bytes):
         assert libc.mprotect(ctypes.c_void_p(place), ctypes.c_size_t(PAGE), 0) == 0
     return memory, PAGE, (pages + 1) * PAGE - n_bytes
 
-for d in (1, 3, 15, 16, 17, 54):
+for number, d in enumerate((1, 3, 15, 16, 17, 54)):
     few = [random_model(seed, d=d, scaling="few") for seed in range(3)]
     tiny = random_model(d, d=d, scaling="tiny")
     for model in (random_model(d, d=d), random_model(d, "laplacian", d=d, n_outputs=3), tiny, *few):
         engine = Engine(model)
-        for dtype in ("f8", "f4", "f2", "i1", "?", "i2", "u4", "i8", ">f4"):
+        for dtype in ("f8", "f4", "f2", "i1", "?", "i2", "u4", "i8", ">f4")[number % 3 :: 3]:
             for n in (1, 8, 77):
                 X = random_rows(model, n, d, dtype, bad=0.05)
                 right = compact_model.score_rows(model, X)

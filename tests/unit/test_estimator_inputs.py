@@ -42,11 +42,11 @@ TABLE = FRAME.assign(town=np.where(X[:, 1] > 0, "u", "v"))
 
 
 def small(**more: Any) -> DCPredClassifier:
-    return classifier_with(n_leaves=1, landmarks=6, random_state=0, **more)
+    return classifier_with(**({"n_leaves": 1, "landmarks": 6, "calibrate": False, "random_state": 0} | more))
 
 
 def numbers(**more: Any) -> DCPredRegressor:
-    return regressor_with(n_leaves=1, landmarks=6, random_state=0, **more)
+    return regressor_with(**({"n_leaves": 1, "landmarks": 6, "calibrate": False, "random_state": 0} | more))
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +185,8 @@ CALLS = ["predict", "predict_proba", "predict_log_proba", "decision_function", "
     "rows", [X, FRAME, TABLE, scipy.sparse.csr_matrix(X)], ids=["array", "frame", "table", "sparse"]
 )
 def test_no_rows_give_no_answers_of_the_right_shape(rows: Any, tmp_path: Path) -> None:
-    fitted, regressor = small().fit(rows, Y), numbers().fit(rows, X[:, 0])
+    fitted = small(calibrate=True).fit(rows, Y)
+    regressor = numbers(calibrate=True).fit(rows, X[:, 0])
     fitted.save(tmp_path / "m")
     regressor.save(tmp_path / "r")
     calls = [(fitted, CALLS), (load_model(tmp_path / "m"), [c for c in CALLS if "log" not in c])]
@@ -237,7 +238,7 @@ def test_what_cannot_be_taken_is_refused_in_a_sentence(name: str, model: DCPredC
 
 
 def test_an_interval_of_a_model_of_few_rows() -> None:
-    fitted = numbers().fit(X[:20], X[:20, 0])
+    fitted = numbers(calibrate=True).fit(X[:20], X[:20, 0])
     with pytest.raises(SettingsError, match=r"too few rows to hold any out. Train it on 40 rows or more"):
         fitted.predict_interval(X)
 
@@ -252,7 +253,7 @@ def test_classes_of_text_of_every_kind() -> None:
 
 def test_categories_that_are_unknown_in_most_rows_are_reported(tmp_path: Path) -> None:
     """Estimators and served models, in memory and lazily; a few unknown values are what training expects."""
-    fitted = small().fit(TABLE, Y)
+    fitted = small(calibrate=True).fit(TABLE, Y)
     fitted.save(tmp_path / "m")
     served = load_model(tmp_path / "m")
     capitals = TABLE.assign(town=TABLE.town.str.upper())
@@ -427,7 +428,7 @@ def towns(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / f"{name}.csv").write_text("\n".join(["town,a,y", *rows]))
         import_data(str(folder / f"{name}.csv"), str(folder / f"{name}.zarr"), target="y")
     group = zarr.open_group(folder / "one.zarr", mode="r")
-    small(keep_support_vectors=True).fit(group["X"], group["y"]).save(folder / "m")
+    small(keep_support_vectors=True, calibrate=True).fit(group["X"], group["y"]).save(folder / "m")
     return folder
 
 

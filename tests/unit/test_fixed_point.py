@@ -93,7 +93,7 @@ def test_rows_on_the_borders_of_the_tree(d: int, plain: MachineCode) -> None:
     """
     rng = np.random.default_rng(d)
     used = by_numbers = 0
-    for seed in range(40):
+    for seed in range(20):
         size, origin, k = (
             rng.choice([1e-3, 1.0, 1e3]),
             rng.choice([0.0, 1.0, 100.0]),
@@ -110,8 +110,8 @@ def test_rows_on_the_borders_of_the_tree(d: int, plain: MachineCode) -> None:
             np.testing.assert_array_equal(engine.score(X)[0][~doubt, 0], leaf[~doubt])
         by_numbers += len(engine.packed.fixed.unit) > 0
         used += np.count_nonzero(~doubt)
-    assert by_numbers > 10
-    assert used > 10_000
+    assert by_numbers > 5
+    assert used > 5_000
 
 
 def worst_case(d: int, rng: np.random.Generator, n: int) -> tuple[Model, Any]:
@@ -219,7 +219,7 @@ def test_plain_operations_give_the_same_bits(plain: MachineCode) -> None:
     """And so does a walk without whole numbers, a group of landmarks at a time."""
     without = MachineCode(own_code().bitcode, Target("x86-64-v3"))
     assert not {"avx512f", "avx512vnni"} & without.target.has
-    for model, X in [*wide_cases(), *list(fixed_cases())[-20:]]:
+    for model, X in [*wide_cases(), *list(fixed_cases())[-20::3]]:
         right = Engine(model).score(X)
         for code in (plain, without):
             for a, b in zip(Engine(model, code).score(X), right, strict=True):

@@ -702,6 +702,7 @@ def fails(*_: object, **__: object) -> None:
     raise RuntimeError("LLVM knows no such thing\nsecond line")
 
 
+@pytest.mark.tools
 def test_few_passes_leave_no_call_of_what_a_processor_has() -> None:
     """They put it in place as all passes do, and code that it decides against is left out."""
     sizes = []

@@ -1,6 +1,7 @@
 """Exported models score rows as the engine does."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
@@ -101,8 +102,17 @@ def check_labels(kind: str, path: Path, n_rows: int) -> None:
             assert np.allclose(found["probability"], one.predict_proba(X), atol=1e-5)
 
 
-@pytest.mark.parametrize("ending", FORMATS)
-@pytest.mark.parametrize("kind", exported.KINDS)
+def in_turn(name: str, values: Iterable[Any]) -> pytest.MarkDecorator:
+    """Parametrize by `values` and the formats: an ordinary run takes the formats in turn."""
+    cases = [
+        pytest.param(value, *form.values, marks=[*form.marks, *[pytest.mark.long] * ((i + j) % 2)])
+        for i, value in enumerate(values)
+        for j, form in enumerate(FORMATS)
+    ]
+    return pytest.mark.parametrize((name, "ending"), cases)
+
+
+@in_turn("kind", exported.KINDS)
 def test_labels_are_those_of_the_engine(kind: str, ending: str, tmp_path: Path) -> None:
     check_labels(kind, tmp_path / f"model.{ending}", 4_000)
 
@@ -125,12 +135,11 @@ def cases() -> list[tuple[str, str, int, str | None, str]]:
     return sensible[::17]
 
 
-@pytest.mark.parametrize("ending", FORMATS)
-@pytest.mark.parametrize(("seed", "case"), list(enumerate(cases())), ids=str)
+@in_turn("given", list(enumerate(cases())))
 def test_every_part_of_a_model_is_exported(
-    seed: int, case: tuple[str, str, int, str | None, str], ending: str, tmp_path: Path
+    given: tuple[int, tuple[str, str, int, str | None, str]], ending: str, tmp_path: Path
 ) -> None:
-    kernel, scaling, n_outputs, triangle, task = case
+    seed, (kernel, scaling, n_outputs, triangle, task) = given
     shape: dict[str, Any] = {"d": 1 + seed % 20, "depth": seed % 4, "leaf_scaling": seed % 2 == 0}
     model = random_model(
         seed, kernel, n_outputs=n_outputs, task=task, scaling=scaling, triangle=triangle, **shape

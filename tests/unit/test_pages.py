@@ -98,13 +98,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current folder, with the data files that pages name; workers are this process, and searches and
     comparisons try little.
     """
-    blobs = make_blobs(500, n_features=4, n_classes=3, seed=0)
+    blobs = make_blobs(300, n_features=4, n_classes=3, seed=0)
     names = np.array(["ash", "oak", "yew"])[blobs.y]
     rows = [",".join(f"{value:.3f}" for value in row) for row in blobs.X]
-    known = [f"{row},{name}" for row, name in zip(rows[:400], names[:400], strict=True)]
+    known = [f"{row},{name}" for row, name in zip(rows[:240], names[:240], strict=True)]
     (tmp_path / "known.csv").write_text("\n".join(["a,b,c,d,label", *known]) + "\n")
-    (tmp_path / "test.csv").write_text("\n".join(["a,b,c,d,label", *known[300:]]) + "\n")
-    (tmp_path / "new.csv").write_text("\n".join(["a,b,c,d", *rows[400:]]) + "\n")
+    (tmp_path / "test.csv").write_text("\n".join(["a,b,c,d,label", *known[160:]]) + "\n")
+    (tmp_path / "new.csv").write_text("\n".join(["a,b,c,d", *rows[240:]]) + "\n")
     people = table(400).drop(columns=["age", "seen"]).rename(columns={"label": "answer"})
     write_csv(people, tmp_path / "people.csv")
     write_csv(people[300:].drop(columns="answer"), tmp_path / "new-people.csv")

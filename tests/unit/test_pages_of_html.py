@@ -34,6 +34,7 @@ from support.html_pages import check_page, seen, shown
 
 pytest.importorskip("matplotlib", reason="matplotlib draws the pictures of pages")
 pytest.importorskip("jinja2", reason="jinja2 makes the pages")
+pytestmark = pytest.mark.usefixtures("drawn")
 
 HOSTILE = (
     "<script>alert(1)</script>",
