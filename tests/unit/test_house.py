@@ -49,7 +49,7 @@ def run(*command: str) -> processes.Done:
         ("ruff", "check", "."),
         ("ruff", "format", "--check", "."),
         pytest.param(("mypy",), marks=pytest.mark.tools),
-        pytest.param(("importlinter.cli",), marks=pytest.mark.tools),
+        ("importlinter.cli",),
     ],
     ids=["ruff", "format", "mypy", "import-linter"],
 )
