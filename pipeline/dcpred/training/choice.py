@@ -382,15 +382,9 @@ def _choice(
     plan, names = check_training_data(x, y, weight, request.settings)
     start, coded = numbered_for(request.settings, x)
     refinement.check()  # Every candidate refines.
-    asked = {"budget": None if budget is None else str(budget), "policy": policy.name}
-    asked |= {"metric": str(policy.metric)} if policy.metric else {}
-    asked |= {"prefer": policy.prefer} if policy.prefer != COST else {}
-    asked |= {"seconds": str(policy.deadline.seconds)} if policy.deadline else {}
-    asked |= {"references": "true"} if policy.references else {}
-    asked |= {"search": digest_json(earlier)} if earlier else {}
-    asked |= {"folds": str(folds.identity())} if folds else {}
     contents = fingerprints(x, y, weight)
-    runs = [one + str(sorted(asked.items())) for one in training_hashes(contents, start, plan, coded=coded)]
+    asked = _asked(policy, budget, earlier, folds)
+    runs = [training + asked for training in training_hashes(contents, start, plan, coded=coded)]
     run = runs[0]
     kept, scratch = model.with_name(f"{model.name}.tuned.json"), search_folder(model)
     if kept.exists() and (before := read_own_json(kept)).get("run") in runs:
@@ -439,6 +433,20 @@ def _choice(
             write_json(kept, {"run": run, "found": found})
             shutil.rmtree(scratch, ignore_errors=True)
     return found, Known(contents, trials.survey, sample, training.targets)
+
+
+def _asked(
+    policy: SearchPolicy, budget: Budget | None, earlier: dict[str, Any] | None, folds: Folds | None
+) -> str:
+    """What decides a choice besides the data and the settings that a search begins with."""
+    asked = {"budget": None if budget is None else str(budget), "policy": policy.name}
+    asked |= {"metric": str(policy.metric)} if policy.metric else {}
+    asked |= {"prefer": policy.prefer} if policy.prefer != COST else {}
+    asked |= {"seconds": str(policy.deadline.seconds)} if policy.deadline else {}
+    asked |= {"references": "true"} if policy.references else {}
+    asked |= {"search": digest_json(earlier)} if earlier else {}
+    asked |= {"folds": str(folds.identity())} if folds else {}
+    return str(sorted(asked.items()))
 
 
 def _check_no_other(model: Path) -> None:
