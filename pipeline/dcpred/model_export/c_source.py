@@ -48,9 +48,9 @@ def c_bytes(flat: FlatModel) -> bytes:
     """The file."""
     parts = [_header(flat), *_definitions(flat)]
     parts += [_array(name, values) for name, values in _arrays(flat).items()]
-    parts.append("static inline void add_terms(const double *x, double *out) {\n(void)x, (void)out;")
-    parts += [f"{{{term.c_source}\n}}" for term in flat.terms]
-    parts.append("}")
+    if flat.terms:
+        terms = "\n".join(f"{{{term.c_source}\n}}" for term in flat.terms)
+        parts.append(f"static void add_terms(const double *x, double *out) {{\n{terms}\n}}")
     body = (files("dcpred.model_export") / "model.c").read_text(encoding="utf-8")
     return ("\n".join(parts) + "\n\n" + body).encode()
 

@@ -29,6 +29,7 @@ static inline lanes every(float value) { return (lanes){0} + value; }
 #define PICK(j) (j)
 #endif
 
+#if HAS_COLUMNS || HAS_TERMS
 /* A row with means in place of categories. */
 static inline void encoded_row(const dcpred_row *x, double *raw) {
     for (int j = 0; j < N_FEATURES; j++) raw[j] = x[j];
@@ -44,6 +45,7 @@ static inline void encoded_row(const dcpred_row *x, double *raw) {
     }
 #endif
 }
+#endif
 
 #if HAS_COLUMNS
 static void columns_of(const dcpred_row *x, double *out) {
@@ -317,15 +319,16 @@ static void probabilities(const dcpred_value *decision, int label, double *p) {
 /* The outputs of row i from its sums; `scored` is 0 for a row that has none. */
 static inline void finish(outputs out, long i, int leaf, const double *value, int scored) {
     dcpred_value decision[N_OUTPUTS];
-    double offset[N_OUTPUTS] = {0};
     (void)leaf;
 #if HAS_TERMS
-    double encoded[N_ENCODED];
+    double encoded[N_ENCODED], sum[N_OUTPUTS];
+    memcpy(sum, value, sizeof sum);
     encoded_row(out.x + i * N_FEATURES, encoded);
-    add_terms(encoded, offset);
+    add_terms(encoded, sum);
+    value = sum;
 #endif
     for (int k = 0; k < N_OUTPUTS; k++) {
-        double v = value[k] + offset[k];
+        double v = value[k];
 #if IS_REGRESSION
         scored = scored && v - v == 0;
         if (bounded[leaf]) v = v < bounds[2 * leaf] ? bounds[2 * leaf] : v > bounds[2 * leaf + 1] ? bounds[2 * leaf + 1] : v;
