@@ -24,6 +24,7 @@ from dcpred_tasks.model.compact_model import LeafModels, Model, Reference, Suppo
 from dcpred_tasks.model.feature_map import MAP, Clip, Knots
 from dcpred_tasks.model.kernels import DEFAULTS, KERNELS, STORED
 from dcpred_tasks.model.leaf_arrays import (
+    SIZES,
     Background,
     ModelArray,
     OutputWeights,
@@ -32,6 +33,7 @@ from dcpred_tasks.model.leaf_arrays import (
     from_held,
     held_arrays,
     model_arrays,
+    table,
 )
 from dcpred_tasks.model.leaf_model import check_leaf_model
 from dcpred_tasks.model.one_hot import Coding
@@ -372,14 +374,16 @@ def check_model(model: Model) -> None:
     if model.bounds.shape[1] not in ((2,) if model.task == "regression" else (0,)):
         raise ValueError(f"a {model.task} has {model.bounds.shape[1]} bounds")
     _check_shapes(model)
-    _check_finite(model)
+    if model.reference is not None:
+        _check_reference(model, model.reference)
     model.tree.check(n_leaves, model.n_columns)
     for name in ("landmark_at", "pair_at", "triangle_at", "beta_at"):
         _check_offsets(name, getattr(model, name), n_leaves)
     _check_leaves(model)
     _check_map(model)
     if model.support is not None:
-        _check_support(model, model.support)
+        sizes = {"feature": model.n_columns, "leaf": n_leaves, "output": n_outputs}
+        _check_arrays("support_", model.support, **sizes)
     if (size := laid_out_bytes(model)) > LARGEST_LAYOUT:
         raise ValueError(f"it takes {size:,} bytes to score, more than half of this machine's memory")
     if model.leaf_models is not None:
@@ -388,7 +392,8 @@ def check_model(model: Model) -> None:
             model.leaf_model(leaf)
     if model.background is not None:
         _check_offsets("background_at", model.background.at, n_leaves)
-        _check_arrays("background_", model.background, rows=(len(model.background.rows), model.n_columns))
+        rows = {"background_row": len(model.background.rows)}
+        _check_arrays("background_", model.background, feature=model.n_columns, **rows)
     for term in model.terms:
         term.check(model.scaling.n_encoded, n_outputs)
     if model.bins is not None:
@@ -425,20 +430,19 @@ def _check_bins(model: Model, bins: Bins) -> None:
 
 
 def _check_novelty(model: Model, novelty: Novelty) -> None:
-    leaves, columns = model.n_leaves, model.n_columns
-    _check_arrays(
-        "novelty_", novelty, point=(leaves, columns), factor=(leaves, columns), edge=(leaves, len(LEVELS))
-    )
+    _check_arrays("novelty_", novelty, leaf=model.n_leaves, feature=model.n_columns, level=len(LEVELS))
     if (np.diff(novelty.edge, axis=1) > 0).any() or (novelty.factor <= 0).any():
         raise ValueError("array novelty_edge does not descend, or one of novelty_factor is not above 0")
 
 
 def _check_calibration(model: Model, calibration: Calibration) -> None:
-    knots = (len(calibration.knot),)
-    weights = (len(model.classes) if len(calibration.weight) else 0,)
-    shapes = {"knot": knots, "value": knots, "prior": (len(model.classes),), "share": (1,), "weight": weights}
-    _check_arrays("calibration_", calibration, **shapes)
-    if not knots[0] or (np.diff(calibration.knot) <= 0).any() or (np.diff(calibration.value) < 0).any():
+    sizes = {"class": len(model.classes), "share": 1}
+    _check_arrays("calibration_", calibration, empty=("weight",), **sizes)
+    if (
+        not len(calibration.knot)
+        or (np.diff(calibration.knot) <= 0).any()
+        or (np.diff(calibration.value) < 0).any()
+    ):
         raise ValueError("arrays calibration_knot and calibration_value do not ascend")
     shares = calibration.prior
     if (shares < 0).any() or abs(shares.sum() - 1) > 1e-6 or not 0 <= calibration.share[0] <= 1:
@@ -448,8 +452,7 @@ def _check_calibration(model: Model, calibration: Calibration) -> None:
 
 
 def _check_intervals(model: Model, intervals: Intervals, scale: Scale | None) -> None:
-    n, k = (len(intervals.alpha),), (len(intervals.share),)
-    _check_arrays("interval_", intervals, spread=(model.n_leaves,), alpha=n, quantile=n, share=k, signed=k)
+    _check_arrays("interval_", intervals, leaf=model.n_leaves)
     if (
         (intervals.spread <= 0).any()
         or (intervals.quantile < 0).any()
@@ -471,81 +474,67 @@ def _check_intervals(model: Model, intervals: Intervals, scale: Scale | None) ->
 
 
 def _check_scale(model: Model, scale: Scale) -> None:
-    n = model.n_leaves
-    _check_arrays(
-        "scale_", scale, at=(n + 1,), beta=model.beta.shape, intercept=model.intercept.shape, bounds=(n, 2)
-    )
-    if (scale.at != model.beta_at).any():
+    sizes = {"leaf": model.n_leaves, "output": model.n_outputs, "basis": len(model.beta), "bound": 2}
+    _check_arrays("scale_", scale, **sizes)
+    if not np.array_equal(scale.at, model.beta_at):
         raise ValueError("array scale_at has other offsets than beta_at")
     if (scale.bounds[:, 0] > scale.bounds[:, 1]).any() or np.abs(scale.bounds).max() > MOST_LOG_SCALE:
         raise ValueError("array scale_bounds does not hold ranges of log sizes")
 
 
-def _check_arrays(prefix: str, holder: object, **shapes: tuple[int, ...]) -> None:
-    for name, shape in shapes.items():
+def _check_arrays(prefix: str, holder: object, empty: Collection[str] = (), **sizes: int) -> None:
+    """Check the shapes of the arrays of a part, also of those without values, whose dimensions on disk state
+    nothing; and that all numbers are finite. A dimension without a size has that in its first array; an
+    array without any of it may have any other stated size.
+
+    empty  arrays that may have no values
+    """
+    stated = SIZES | sizes
+    known = dict(stated)
+    for name, line in table(type(holder)).items():
         array = getattr(holder, name)
-        if array.shape != shape:
-            raise ValueError(f"array {prefix}{name} has shape {list(array.shape)}, not {list(shape)}")
+        if not isinstance(array, np.ndarray) or (name in empty and not array.size):
+            continue
+        given = dict(zip((line.flat,) if line.flat else line.dimensions, array.shape, strict=True))
+        is_void = any(n == 0 and dimension not in stated for dimension, n in given.items())
+        shape = [
+            n if is_void and dimension in stated else known.setdefault(dimension, n)
+            for dimension, n in given.items()
+        ]
+        if [*array.shape] != shape:
+            raise ValueError(f"array {prefix}{name} has shape {[*array.shape]}, not {shape}")
         if not np.isfinite(array).all():
             raise ValueError(f"array {prefix}{name} holds a value that is not finite")
 
 
 def _check_shapes(model: Model) -> None:
-    """Check shapes, also of arrays without values, whose dimensions on disk state nothing."""
-    columns, outputs, leaves = model.n_columns, model.n_outputs, model.n_leaves
-    n_landmarks = len(model.landmarks)
-    shapes: dict[str, tuple[NDArray[Any], tuple[int, ...]]] = {
-        "shift": (model.scaling.shift, (max(columns, 1),)),
-        "factor": (model.scaling.factor, (columns,)),
-        "landmarks": (model.landmarks, (n_landmarks, columns if n_landmarks else model.landmarks.shape[1])),
-        "gamma": (model.gamma, (n_landmarks,)),
-        "pairs": (model.pairs, (len(model.pairs), 2)),
-        "leaf_rows": (model.leaf_rows, (leaves,)),
-        "bounds": (
-            model.bounds,
-            (leaves if model.bounds.shape[1] else len(model.bounds), model.bounds.shape[1]),
-        ),
-        "leaf_factor": (model.leaf_factor, (leaves, columns if model.leaf_factor.size else 0)),
-    }
-    if model.beta.n_outputs != outputs:
-        raise ValueError(f"array beta has shape {list(model.beta.shape)}, not {[len(model.beta), outputs]}")
-    if model.reference is not None:
-        shapes["feature_mean"] = (model.reference.mean, (model.scaling.n_encoded,))
-        shapes["feature_sd"] = (model.reference.sd, (model.scaling.n_encoded,))
-        if model.reference.gaps is not None:
-            shapes["feature_gaps"] = (model.reference.gaps, (model.scaling.n_encoded,))
-    for name, (array, shape) in shapes.items():
+    columns, leaves, scaling = model.n_columns, model.n_leaves, model.scaling
+    sizes = {"feature": columns, "leaf": leaves, "output": model.n_outputs, "product": len(model.pairs)}
+    _check_arrays("", model, empty=("leaf_factor",), **sizes)
+    for name, array, shape in (
+        ("shift", scaling.shift, (max(columns, 1),)),
+        ("factor", scaling.factor, (columns,)),
+        ("leaf_rows", model.leaf_rows, (leaves,)),
+        ("leaf_factor", model.leaf_factor, (leaves, columns if model.leaf_factor.size else 0)),
+        ("beta", model.beta, (len(model.beta), model.n_outputs)),
+    ):
         if array.shape != shape:
-            raise ValueError(f"array {name} has shape {list(array.shape)}, not {list(shape)}")
-
-
-def _check_finite(model: Model) -> None:
-    reference = model.reference
-    of_features = {} if reference is None else {"feature_mean": reference.mean, "feature_sd": reference.sd}
-    if reference is not None and reference.gaps is not None:
-        of_features["feature_gaps"] = reference.gaps
-    arrays: dict[str, NDArray[Any]] = {
-        **of_features,
-        "shift": model.scaling.shift,
-        "factor": model.scaling.factor,
-        **{
-            name: getattr(model, name)
-            for name in ("landmarks", "gamma", "triangle", "intercept", "bounds", "leaf_factor")
-        },
-        "beta": model.beta.weights,
-    }
-    for name, array in arrays.items():
-        if not np.isfinite(array).all():
+            raise ValueError(f"array {name} has shape {[*array.shape]}, not {[*shape]}")
+    for name, numbers in (("shift", scaling.shift), ("factor", scaling.factor), ("beta", model.beta.weights)):
+        if not np.isfinite(numbers).all():
             raise ValueError(f"array {name} holds a value that is not finite")
-    if (of_features.get("feature_sd", np.empty(0)) < 0).any():
-        raise ValueError("array feature_sd holds a negative value")
-    gaps = of_features.get("feature_gaps", np.empty(0))
-    if ((gaps < 0) | (gaps > 1)).any():
-        raise ValueError("array feature_gaps holds a value that is not a share of rows")
     if (model.gamma < 0).any():
         raise ValueError("array gamma holds a negative value")
     if ((model.leaf_rows < 0) | (model.leaf_rows > MOST_ROWS)).any():
         raise ValueError("array leaf_rows holds a value that is not a number of rows")
+
+
+def _check_reference(model: Model, reference: Reference) -> None:
+    _check_arrays("feature_", reference, feature=model.scaling.n_encoded)
+    if (reference.sd < 0).any():
+        raise ValueError("array feature_sd holds a negative value")
+    if reference.gaps is not None and ((reference.gaps < 0) | (reference.gaps > 1)).any():
+        raise ValueError("array feature_gaps holds a value that is not a share of rows")
 
 
 def _check_offsets(name: str, at: IntArray, n_leaves: int) -> None:
@@ -566,15 +555,6 @@ def _check_leaves(model: Model) -> None:
     most = np.repeat(landmarks, products)[:, None]
     if ((model.pairs < 0) | (model.pairs >= most)).any():
         raise ValueError("array pairs names a landmark that its leaf lacks")
-
-
-def _check_support(model: Model, support: Support) -> None:
-    n, leaves, outputs = len(support.vectors), model.n_leaves, model.n_outputs
-    vectors = n, model.n_columns if n else support.vectors.shape[1]
-    dual = n, outputs if n else support.dual.shape[1]
-    _check_arrays(
-        "support_", support, vectors=vectors, dual=dual, intercept=(leaves, outputs), gamma=(leaves,)
-    )
 
 
 def check_support(support: Support) -> None:
