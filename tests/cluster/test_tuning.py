@@ -56,6 +56,7 @@ from support.searches import SHIPPED, SMALL, few_candidates, small_search
 from support.setting_words import classifier_with
 
 ROUNDS = "dcpred_tasks.training.learned_scaling.ROUNDS"
+REFERENCES = replace(SMALL, references=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -145,7 +146,7 @@ def tuned(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     folder = tmp_path_factory.mktemp("tuned")
 
     def call() -> TuneReport:
-        return small_search(data, folder / "m", policy=replace(SMALL, references=True))
+        return small_search(data, folder / "m", policy=REFERENCES)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ROUNDS, SHIPPED["ROUNDS"])  # a good model takes all of them
@@ -422,7 +423,7 @@ def test_a_better_reference_is_told_in_a_sentence(tmp_path: Path) -> None:
         ),
         reporting(said),
     ):
-        report = small_search(data, tmp_path / "m", policy=replace(SMALL, references=True))
+        report = small_search(data, tmp_path / "m", policy=REFERENCES)
     best = max(report.references, key=lambda one: one["gain"])
     assert best["better"]
     assert report.words.startswith(
@@ -474,7 +475,7 @@ def test_what_was_chosen_is_kept(data: Path, tuned: Tuned, monkeypatch: pytest.M
     """
     monkeypatch.setattr("dcpred.training.choice.Search.run", cut_off)
     model = tuned.folder / "m"
-    again = small_search(data, model)
+    again = small_search(data, model, policy=REFERENCES)
     assert (tuned.folder / "m.tuned.json").read_bytes() == tuned.chosen
     assert not tuned.report.trained["already_trained"]
     assert again.trained["already_trained"]
@@ -576,7 +577,7 @@ def test_what_was_chosen_before_leaves_another_search_alone(data: Path, tuned: T
     for run, stays in (("of another budget", True), (json.loads(tuned.chosen)["run"], False)):
         scratch.mkdir(exist_ok=True)
         (scratch / "tune.json").write_text(json.dumps({"run": run}))
-        small_search(data, tuned.folder / "m")
+        small_search(data, tuned.folder / "m", policy=REFERENCES)
         assert scratch.exists() is stays
         assert (tuned.folder / "m").exists()
 
@@ -591,7 +592,7 @@ def test_a_search_of_an_earlier_version_is_not_repeated(
 
     monkeypatch.setattr("dcpred.training.choice.training_hashes", renamed)
     monkeypatch.setattr("dcpred.training.choice.Search", None)  # would fail if it were called
-    report = small_search(data, tuned.folder / "m")
+    report = small_search(data, tuned.folder / "m", policy=REFERENCES)
     assert report.settings == tuned.report.settings
 
 
