@@ -242,13 +242,10 @@ def test_a_regression_on_few_rows_neither_trusts_noise_nor_misses_a_function(
     signal: float, least: float
 ) -> None:
     """On noise R² was -1.7 in the mean, and on the function 0.9."""
-    scores = []
-    for seed in range(2):
-        rng = np.random.default_rng(seed)
-        X = rng.normal(size=(440, 3))
-        y = signal * (np.sin(2 * X[:, 0]) + X[:, 1]) + rng.normal(size=440) * (0.1 if signal else 1.0)
-        scores.append(DCPredRegressor(random_state=seed).fit(X[:40], y[:40]).score(X[40:], y[40:]))
-    assert np.mean(scores) > least, scores
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(440, 3))
+    y = signal * (np.sin(2 * X[:, 0]) + X[:, 1]) + rng.normal(size=440) * (0.1 if signal else 1.0)
+    assert DCPredRegressor(random_state=0).fit(X[:40], y[:40]).score(X[40:], y[40:]) > least
 
 
 def test_text_is_no_number() -> None:
