@@ -15,16 +15,20 @@ from sklearn.datasets import make_gaussian_quantiles
 
 from dcpred_tasks.model.one_hot import coded_columns
 from dcpred_tasks.model.scaling import Scaling
-from dcpred_tasks.training import learned_scaling
+from dcpred_tasks.training import compiled_refinement, learned_scaling
 from dcpred_tasks.training.learned_scaling import (
     FARTHEST_CODES,
+    FLOOR,
+    STEPS_PER_ROUND,
     Metric,
     balanced_rows,
     judge,
     learn_metric,
     loss_and_gradient,
+    mean_factors,
     mean_metric,
     neighbours,
+    soft_weights,
     without_tails,
 )
 from dcpred_tasks.training.survey import LabelledRows, distinct_rows
@@ -120,13 +124,45 @@ def test_neighbours_are_those_of_the_definition(
     pool = rng.normal(size=(n, 4)).astype(np.float32)
     own = rng.choice(n, min(n, 300), replace=False)
     w = np.array([1.0, 0.0, 3.0, 0.1])
-    found = neighbours(pool[own], own, pool, w, k)
-    for row, near in zip(own, found, strict=True):
+    found, squares = neighbours(pool[own], own, pool, w, k)
+    for row, near, square in zip(own, found, squares, strict=True):
         D = (w * (pool.astype(float) - pool[row]) ** 2).sum(axis=1)
         D[row] = np.inf
         assert len(set(near)) == k
         assert row not in near
         np.testing.assert_allclose(np.sort(D[near]), np.sort(D)[:k], rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(square, D[near], rtol=1e-5, atol=1e-12)
+
+
+@pytest.mark.parametrize("task", [CLASSES, VALUES])
+@pytest.mark.parametrize("d", [1, 5, 16, 37])
+def test_machine_code_learns_the_factors_of_the_definition(
+    task: str, d: int, rng: np.random.Generator
+) -> None:
+    """To what single precision leaves of neighbours that are nearly as far."""
+    U = rng.normal(size=(403, d)).astype(np.float32)
+    y = np.sin(2 * U[:, 0].astype(float))
+    rows = LabelledRows(U, (y > 0).astype(float) if task == CLASSES else y, rng.uniform(0.5, 2, 403))
+    start, anchors = np.zeros(d), np.stack([rng.permutation(403)[:57] for _ in range(2)])
+    wanted = mean_factors(rows, start, anchors, 32, task, 25, 0.3, 1e-3)
+    floor = FLOOR if task == CLASSES else None
+    found = compiled_refinement.learned_factors(
+        U, rows.y, rows.weight, start, anchors, 32, STEPS_PER_ROUND, 25, 0.3, 1e-3, floor
+    )
+    np.testing.assert_allclose(found, wanted, atol=0.02)
+
+
+@pytest.mark.parametrize("k", [2, 16, 31])
+def test_machine_code_predicts_what_the_definition_does(k: int, rng: np.random.Generator) -> None:
+    D = rng.exponential(size=(9, k)).astype(np.float32)
+    D[3], D[4, 0] = 0.0, np.finfo(np.float32).max
+    weight, t = rng.uniform(0.5, 2, (9, k)), rng.normal(1e6, 1, (9, k))
+    widths = np.array([1e-3, 1.0, 1e4])
+    with np.errstate(over="ignore"):
+        wanted = [
+            (soft_weights(np.nan_to_num(D * np.float32(one)), weight) * t).sum(axis=1) for one in widths
+        ]
+    np.testing.assert_allclose(compiled_refinement.predicted(D, weight, t, widths), wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("widest", [0, learned_scaling.WIDEST], ids=["NumPy", "machine code"])
@@ -138,7 +174,7 @@ def test_rows_that_coincide_or_lie_beyond_single_precision_have_neighbours(
     far = np.where(np.arange(300)[:, None] % 2, np.float32(1e25), same)
     for pool in (same, far):
         with np.errstate(over="ignore", invalid="ignore"):
-            found = neighbours(pool[:20], np.arange(20), pool, np.ones(2), 32)
+            found = neighbours(pool[:20], np.arange(20), pool, np.ones(2), 32)[0]
         assert all(len(set(near)) == 32 and row not in near for row, near in enumerate(found))
 
 
@@ -385,8 +421,11 @@ def test_letter_is_classified_better_than_scaled() -> None:
     )
 
 
-def test_a_scaling_is_sharpened_as_long_as_that_pays() -> None:
-    """Labels that change sixteen times along one feature of six: it has to outweigh all others."""
+def test_a_scaling_is_sharpened_as_long_as_that_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels that change sixteen times along one feature of six: it has to outweigh all others. Eight rounds
+    would leave nothing to gain.
+    """
+    monkeypatch.setattr(learned_scaling, "ROUNDS", 6)
     X = np.random.default_rng(0).uniform(size=(4_000, 6))
     y = (np.floor(16 * X[:, 0]) % 2).astype(int)
     found = learn_metric(X, y, np.ones(4_000), X.min(axis=0), X.max(axis=0), CLASSES, 0, True)
@@ -466,6 +505,7 @@ def test_factors_are_learned_without_many_copies_of_the_sample(monkeypatch: pyte
     monkeypatch.setattr("dcpred_tasks.model.scaling.STRIP_NUMBERS", 2**14)
     monkeypatch.setattr("dcpred_tasks.training.learned_scaling.ROUNDS", 1)
     monkeypatch.setattr("dcpred_tasks.training.learned_scaling.ANCHORS", 50)
+    monkeypatch.setattr("dcpred_tasks.training.learned_scaling.WIDE_BATCH", 50)
     monkeypatch.setattr("dcpred_tasks.training.learned_scaling.HELD_OUT_ROWS", 50)
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(3_000, 700)).astype(np.float32), rng.integers(0, 2, 3_000)

@@ -59,12 +59,13 @@ for kernel in KERNELS:
                     print(kernel, name)
 """
 CAUGHT += """
+SEARCH = ("rows", "own", "pool", "limit", "distance", "number", "given", "source", "root", "used")
 pool = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32)
-search = ours.search_arguments(pool[:9], np.arange(9), pool, np.ones(3, np.float32), 4)
+search = ours.SearchArguments(ours.new_search(9, pool, np.ones(3), 4))
 passes = ours.arguments(batched, 4, 0.0, np.full(batched.at[-1], 0.1), 2)
 passes.room.order[:] = np.arange(300)
 for handed, part, names, entry in (
-    (search, "search", ("rows", "own", "pool", "limit", "distance", "number"), ("nearest", "search")),
+    (search, "search", SEARCH, ("nearest", "search")),
     (passes, "p", ("rates", "x", "goals", "weight"), ()),
     (passes, "room", ("adam", "batch_x", "batch_weight", "batch_goals", "direction", "trial"), ()),
 ):

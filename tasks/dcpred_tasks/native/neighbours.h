@@ -1,12 +1,21 @@
 // The nearest rows of a pool, by squared distances, as dcpred_tasks.training.learned_scaling.neighbours.
 //
 // The pool lies in strips of 16 rows, lanes being rows, like the rows of objective.h. A distance is |b|² − 2 a·b: |a|² orders nothing.
-// Each row keeps a list of candidates up to a limit, and selects from it when it is full. The first limit comes from least distances
+// `Scan.run` makes them of raw rows, in units of √w. Each row keeps a list of candidates up to a limit, and selects from it when it is full. The first limit comes from least distances
 // of groups of the pool: in k groups there are k rows that are no farther than the k-th of these.
 #pragma once
+#include "kernels.h"
 #include "refinement_layout.h"
 
 constexpr float FAR_AWAY = 3.402823466e+38f;  // what is not finite counts as this
+
+// The first features of a row from here on, at most 16 of `left`, and zeros.
+INLINE Floats features_of(const float *row, int64_t left) {
+    if (left >= LANES) return load(row);
+    float own[LANES] = {};
+    for (int64_t i = 0; i < left; i++) own[i] = row[i];
+    return load(own);
+}
 
 struct Candidates {  // of one row
     float *distance;
@@ -115,9 +124,47 @@ UNROLL
         });
     }
 
+    // Strips of the pool, and rows times −2, in units of √w; features with w = 0 are left out.
+    __attribute__((noinline)) void place(int64_t n_strips) const {
+        const int64_t d = s.n_features, width = d + 1, n_rows = s.held.size;
+        for (int64_t strip = 0; strip < n_strips; strip++) {
+            float *out = s.pool.at(strip * width * LANES, width * LANES);
+            const int64_t left = s.n_pool - strip * LANES, lanes = left < LANES ? left : LANES;
+            Floats square = {};
+            for (int64_t f = 0; f < d; f++) {
+                float own[LANES] = {};
+                for (int64_t lane = 0; lane < lanes; lane++) own[lane] = s.source[(strip * LANES + lane) * s.columns + s.used[f]];
+                const Floats value = load(own) * every(s.root[s.used[f]]);
+                store_as(out + f * LANES, value);
+                square = fma(value, value, square);
+            }
+            for (int64_t lane = lanes; lane < LANES; lane++) square[lane] = FAR_AWAY;
+            store_as(out + d * LANES, square);
+        }
+        for (int64_t row = 0; row < n_rows; row++)
+            for (int64_t f = 0; f < d; f++)
+                s.rows[row * d + f] = -2.0f * s.root[s.used[f]] * s.given[row * s.columns + s.used[f]];
+    }
+
+    // Σ w (a − b)² of a row and one of the pool.
+    INLINE_MEMBER float square(const float *row, int64_t number) const {
+        const float *other = s.source.at(number * s.columns, s.columns);
+        Floats total = {};
+        for (int64_t f = 0; f < s.columns; f += LANES) {
+            const int64_t left = s.columns - f;
+            const Floats off = (features_of(row + f, left) - features_of(other + f, left)) * load(s.root.at(f, LANES));
+            total = fma(off, off, total);
+        }
+        const float sum = lane_sum(total);
+        return sum < FAR_AWAY ? sum : FAR_AWAY;
+    }
+    const float *given(int64_t row) const { return s.given.at(row * s.columns, s.columns); }
+
     void run() const {
         const int64_t n_strips = s.pool.size / ((s.n_features + 1) * LANES), n_rows = s.held.size;
         CHECK(s.n_pool <= n_strips * LANES);
+        place(n_strips);
+        for (int64_t row = 0; row < n_rows; row++) s.held[row] = 0;
         for (int64_t first = 0; first < n_strips; first += s.tile_strips) {
             const int64_t last = first + s.tile_strips < n_strips ? first + s.tile_strips : n_strips;
             for (int64_t row = 0; row < n_rows; row += AT_ONCE) {
@@ -125,6 +172,10 @@ UNROLL
                 add_strips(row, first, last);
             }
         }
-        for (int64_t row = 0; row < n_rows; row++) of_row(row).select(s.held[row], s.k);
+        for (int64_t row = 0; row < n_rows; row++) {
+            const Candidates own = of_row(row);
+            own.select(s.held[row], s.k);
+            for (int64_t j = 0; j < s.k; j++) own.distance[j] = square(given(row), own.number[j]);
+        }
     }
 };

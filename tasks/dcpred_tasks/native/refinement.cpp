@@ -1,7 +1,7 @@
 // Refinement of a leaf: L-BFGS around the objective, step by step as dcpred_tasks.training.lbfgs.minimise, or Adam over batches
 // of rows as dcpred_tasks.training.refinement.stochastic.
-#include "neighbours.h"
 #include "objective.h"
+#include "scaling.h"
 
 constexpr int PLACES = MEMORY + 1;  // for the remembered pairs, and a candidate
 
@@ -173,3 +173,11 @@ extern "C" ENTRY int32_t refine(const Arguments *arguments) {
 
 // The k nearest rows of the pool come first in `number` of each row.
 extern "C" ENTRY int32_t nearest(const SearchArguments *arguments) { GUARDED(Scan{arguments->search}.run();); }
+
+// The factors that `dcpred_tasks.training.learned_scaling.learn` finds: `mean` of their logarithms.
+extern "C" ENTRY int32_t learn(const LearningArguments *arguments) {
+    GUARDED(Learner({arguments->learning, arguments->learning.search}).run(););
+}
+
+// What neighbours predict.
+extern "C" ENTRY int32_t predict(const PredictionArguments *arguments) { GUARDED(predict_rows(arguments->predictions);); }

@@ -36,6 +36,9 @@ constexpr double NEARNESS = 1.0;
 constexpr double MEAN_DECAY = 0.9;
 constexpr double SQUARE_DECAY = 0.99;
 constexpr double TINY = 1e-12;
+constexpr double SLOPE_DECAY = 0.9;
+constexpr double SQUARE_LEFT = 0.95;
+constexpr int64_t MOST_NEAR = 32;
 
 struct Problem {
     int64_t n_strips;
@@ -126,11 +129,16 @@ struct Arguments {
 };
 
 struct Search {
+    int64_t columns;
     int64_t n_features;
     int64_t n_pool;
     int64_t k;
     int64_t room;
     int64_t tile_strips;
+    Array<float> given;
+    Array<float> source;
+    Array<float> root;
+    Array<int64_t> used;
     Array<float> rows;
     Array<int64_t> own;
     Array<float> pool;
@@ -142,4 +150,45 @@ struct Search {
 
 struct SearchArguments {
     Search search;
+};
+
+struct Learning {
+    int64_t classes;
+    int64_t rounds;
+    int64_t steps;
+    int64_t n_anchors;
+    int64_t batch;
+    double pace;
+    double pull;
+    double floor;
+    Array<int64_t> anchors;
+    Array<double> target;
+    Array<double> weight;
+    Array<double> first;
+    Array<double> log_w;
+    Array<double> slope;
+    Array<double> square;
+    Array<double> mean;
+    Array<float> squares;
+    Array<float> near_weight;
+    Array<double> near_target;
+    Array<float> sums;
+    Search search;
+};
+
+struct LearningArguments {
+    Learning learning;
+};
+
+struct Predictions {
+    int64_t k;
+    Array<float> squares;
+    Array<float> weight;
+    Array<double> target;
+    Array<double> widths;
+    Array<double> predicted;
+};
+
+struct PredictionArguments {
+    Predictions predictions;
 };

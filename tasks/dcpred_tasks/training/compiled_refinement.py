@@ -30,13 +30,12 @@ REFINEMENT = Bitcode(
     entry="refine",
     sources=(
         FOLDER / "lbfgs.py",
-        *native_sources("refinement", "objective", "neighbours", "losses", "kernels"),
+        *native_sources("refinement", "objective", "scaling", "neighbours", "losses", "kernels"),
     ),
 )
 TILE_STRIPS = 16  # strips whose kernel values are held at a time: sums over them are in single precision
-FAR_AWAY = np.finfo(MODEL_DTYPE).max
 TILE_NUMBERS = 2**16  # size of the part of a pool that all rows are compared with while it stays in a cache
-STRIPS_AT_ONCE = 2**10  # strips of a pool that are scaled at a time
+MOST_NEAR = 2 * LANES  # neighbours of a row, at most
 SPARE_PAIRS = MEMORY + 1  # pairs of L-BFGS, and one that is not yet known to be curved
 
 
@@ -213,7 +212,10 @@ class Search(NamedTuple):
     multiple of AT_ONCE.
     """
 
+    columns: int
+    """Features of `given` and `source`."""
     n_features: int
+    """Those with a factor."""
     n_pool: int
     """Rows of the pool without padding."""
     k: int
@@ -221,18 +223,26 @@ class Search(NamedTuple):
     """Candidates that a row has room for."""
     tile_strips: int
     """Strips of the pool that stay in a cache while all rows are compared with them."""
+    given: SingleArray
+    """float32 (n_rows, columns)."""
+    source: SingleArray
+    """float32 (n_pool, columns)."""
+    root: SingleArray
+    """float32 (padded columns,), √w, and zeros."""
+    used: IntArray
+    """int64 (n_features,), the columns with a factor."""
     rows: SingleArray
-    """float32 (n_rows, n_features), −2 times the rows."""
+    """float32 (n_rows, n_features), −2 times the rows, times √w."""
     own: IntArray
     """int64 (n_rows,), the row's number in the pool, or −1."""
     pool: SingleArray
-    """float32 (n_strips, n_features + 1, 16): features and |x|²."""
+    """float32 (n_strips, n_features + 1, 16): features times √w, and their squares."""
     held: IntArray
     """int64 (n_rows,), how many candidates each row has."""
     limit: SingleArray
     """float32 (n_rows,), the largest distance of a new candidate."""
     distance: SingleArray
-    """float32 (n_rows, room), of candidates, less |a|²."""
+    """float32 (n_rows, room), of candidates, less |a|²; then the squared distances of the nearest."""
     number: NDArray[np.int32]
     """int32 (n_rows, room), their numbers in the pool."""
 
@@ -243,46 +253,178 @@ class SearchArguments(NamedTuple):
     search: Search
 
 
-def neighbours(A: SingleArray, own: IntArray | None, pool: SingleArray, s: SingleArray, k: int) -> IntArray:
-    """Do what learned_scaling.neighbours does, with s = √w."""
-    handed = search_arguments(A, own, pool, s, k)
-    prepared(handed, "nearest", "search")()
-    search = handed.search
-    return search.number.reshape(-1, search.room)[: len(A), :k].astype(np.int64)
+class Learning(NamedTuple):
+    """A pool whose factors are learned from anchors among its rows: native/scaling.h."""
+
+    classes: bool
+    """Whether targets are classes."""
+    rounds: int
+    steps: int
+    """Steps of a round."""
+    n_anchors: int
+    """Of a round."""
+    batch: int
+    """Anchors of a step: a round takes them one batch after the other, again and again."""
+    pace: float
+    pull: float
+    floor: float
+    """Least probability of a row."""
+    anchors: IntArray
+    """int64 (rounds, n_anchors)."""
+    target: FloatArray
+    """float64 (n_pool,)."""
+    weight: FloatArray
+    """float64 (n_pool,)."""
+    first: FloatArray
+    """float64 (columns,), log w at the start."""
+    log_w: FloatArray
+    """float64 (columns,)."""
+    slope: FloatArray
+    """float64 (columns,), mean gradients."""
+    square: FloatArray
+    """float64 (columns,), mean squares of gradients."""
+    mean: FloatArray
+    """float64 (columns,), of log w."""
+    squares: SingleArray
+    """float32 (n_anchors, columns, MOST_NEAR), squared differences of anchors from their neighbours."""
+    near_weight: SingleArray
+    """float32 (n_anchors, MOST_NEAR), of neighbours, and zeros."""
+    near_target: FloatArray
+    """float64 (n_anchors, MOST_NEAR), of neighbours; of classes whether it is that of the anchor."""
+    sums: SingleArray
+    """float32 (columns, 16), whose sums over lanes are derivatives by w."""
+    search: Search
 
 
-def search_arguments(
-    A: SingleArray, own: IntArray | None, pool: SingleArray, s: SingleArray, k: int
-) -> SearchArguments:
-    """The arguments of compiled code for the k nearest rows of the pool."""
-    n, d, used = len(pool), len(s), padded(len(A), AT_ONCE)
-    assert k <= n - (own is not None), "there are not so many other rows"
-    strips = np.zeros((padded(n, LANES) // LANES, d + 1, LANES), MODEL_DTYPE)
-    for at in range(0, len(strips), STRIPS_AT_ONCE):
-        part = pool[at * LANES : (at + STRIPS_AT_ONCE) * LANES] * s
-        filled = in_strips(np.column_stack([part, np.einsum("ij,ij->i", part, part)]), d + 1)
-        strips[at : at + STRIPS_AT_ONCE] = filled.reshape(-1, d + 1, LANES)
-    strips[-1, d, n - padded(n, LANES) or LANES :] = FAR_AWAY  # padding
-    rows, numbers = np.zeros((used, d), MODEL_DTYPE), np.full(used, -1)
-    rows[: len(A)] = -2 * s * A
+class LearningArguments(NamedTuple):
+    """The arguments of `learn` of native/refinement.cpp."""
+
+    learning: Learning
+
+
+class Predictions(NamedTuple):
+    """What the neighbours of rows predict at some widths of the kernel: native/scaling.h."""
+
+    k: int
+    squares: SingleArray
+    """float32 (n, k), squared distances."""
+    weight: SingleArray
+    """float32 (n, k), weights of the neighbours."""
+    target: FloatArray
+    """float64 (n, k), their targets."""
+    widths: FloatArray
+    """float64 (n_widths,), factors of squared distances."""
+    predicted: FloatArray
+    """float64 (n_widths, n)."""
+
+
+class PredictionArguments(NamedTuple):
+    """The arguments of `predict` of native/refinement.cpp."""
+
+    predictions: Predictions
+
+
+def neighbours(
+    A: SingleArray, own: IntArray | None, pool: SingleArray, w: FloatArray, k: int
+) -> tuple[IntArray, SingleArray]:
+    """Do what learned_scaling.neighbours does."""
+    search = new_search(len(A), pool, w, k)
+    search.given[: A.size] = A.ravel()
     if own is not None:
-        numbers[: len(A)] = own
-    room = padded(4 * (k + 1), 2 * LANES)
-    search = Search(
-        n_features=d,
+        search.own[: len(A)] = own
+    prepared(SearchArguments(search), "nearest", "search")()
+    numbers, squares = search.number.reshape(-1, search.room), search.distance.reshape(-1, search.room)
+    return numbers[: len(A), :k].astype(np.int64), squares[: len(A), :k].copy()
+
+
+def new_search(n_rows: int, pool: SingleArray, w: FloatArray, k: int) -> Search:
+    """A search of the k nearest rows of the pool for so many rows, which are still 0."""
+    (n, d), used = pool.shape, np.flatnonzero(w > 0)
+    n_rows, room = padded(n_rows, AT_ONCE), padded(4 * (k + 1), 2 * LANES)
+    root = np.zeros(padded(d, LANES), MODEL_DTYPE)
+    root[:d] = np.sqrt(w)
+    return Search(
+        columns=d,
+        n_features=len(used),
         n_pool=n,
         k=k,
         room=room,
-        tile_strips=max(TILE_NUMBERS // ((d + 1) * LANES), 1),
-        rows=rows.reshape(-1),
-        own=numbers,
-        pool=strips.reshape(-1),
-        held=np.zeros(used, np.int64),
-        limit=np.zeros(used, MODEL_DTYPE),
-        distance=np.zeros(used * room, MODEL_DTYPE),
-        number=np.zeros(used * room, np.int32),
+        tile_strips=max(TILE_NUMBERS // ((len(used) + 1) * LANES), 1),
+        given=np.zeros(n_rows * d, MODEL_DTYPE),
+        source=np.ascontiguousarray(pool, MODEL_DTYPE).reshape(-1),
+        root=root,
+        used=used,
+        rows=np.empty(n_rows * len(used), MODEL_DTYPE),
+        own=np.full(n_rows, -1),
+        pool=np.empty(padded(n, LANES) * (len(used) + 1), MODEL_DTYPE),
+        held=np.zeros(n_rows, np.int64),
+        limit=np.zeros(n_rows, MODEL_DTYPE),
+        distance=np.empty(n_rows * room, MODEL_DTYPE),
+        number=np.empty(n_rows * room, np.int32),
     )
-    return SearchArguments(search)
+
+
+def learned_factors(
+    pool: SingleArray,
+    target: FloatArray,
+    weight: FloatArray,
+    start: FloatArray,
+    anchors: IntArray,
+    k: int,
+    steps: int,
+    batch: int,
+    pace: float,
+    pull: float,
+    floor: float | None,
+) -> FloatArray:
+    """Do what learned_scaling.mean_factors does from log w = `start`.
+
+    floor  of probabilities; None where targets are values
+    """
+    d, m = pool.shape[1], anchors.shape[1]
+    learning = Learning(
+        classes=floor is not None,
+        rounds=len(anchors),
+        steps=steps,
+        n_anchors=m,
+        batch=min(batch, m),
+        pace=pace,
+        pull=pull,
+        floor=floor or 0.0,
+        anchors=anchors.reshape(-1),
+        target=target.astype(ACC_DTYPE),
+        weight=weight.astype(ACC_DTYPE),
+        first=start,
+        log_w=start.copy(),
+        slope=np.zeros(d),
+        square=np.zeros(d),
+        mean=np.zeros(d),
+        squares=np.zeros(m * d * MOST_NEAR, MODEL_DTYPE),
+        near_weight=np.zeros(m * MOST_NEAR, MODEL_DTYPE),
+        near_target=np.zeros(m * MOST_NEAR),
+        sums=np.zeros(d * LANES, MODEL_DTYPE),
+        search=new_search(m, pool, np.ones(d), k),
+    )
+    prepared(LearningArguments(learning), "learn", "learning")()
+    return learning.mean
+
+
+def predicted(squares: SingleArray, weight: FloatArray, target: FloatArray, widths: FloatArray) -> FloatArray:
+    """What neighbours predict for rows at each width, (n_widths, n).
+
+    squares, weight, target  (n, k), of the neighbours
+    """
+    n, k = squares.shape
+    predictions = Predictions(
+        k=k,
+        squares=np.ascontiguousarray(squares, MODEL_DTYPE).reshape(-1),
+        weight=np.ascontiguousarray(weight, MODEL_DTYPE).reshape(-1),
+        target=np.ascontiguousarray(target, ACC_DTYPE).reshape(-1),
+        widths=np.asarray(widths, ACC_DTYPE),
+        predicted=np.empty(len(widths) * n),
+    )
+    prepared(PredictionArguments(predictions), "predict", "prediction")()
+    return predictions.predicted.reshape(len(widths), n)
 
 
 def check() -> None:
@@ -330,7 +472,9 @@ def call(handed: Arguments) -> Room:
 
 
 def prepared(
-    handed: Arguments | SearchArguments, entry: str = "", declared: str = "arguments"
+    handed: Arguments | SearchArguments | LearningArguments | PredictionArguments,
+    entry: str = "",
+    declared: str = "arguments",
 ) -> Callable[[], None]:
     """Compiled code with its arguments, to be run as often as needed while these live."""
     if described(handed) != made_of(REFINEMENT)[declared]:

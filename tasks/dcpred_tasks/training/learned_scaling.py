@@ -20,8 +20,10 @@ COMPILED = machine_code, "nearest rows are searched by NumPy, which is slower"
 BATCH_ROWS = 128  # rows of a neighbour search at once: it holds 4 bytes for each of them and each sample row
 
 
-def neighbours(A: SingleArray, own: IntArray | None, pool: SingleArray, w: FloatArray, k: int) -> IntArray:
-    """The k nearest rows of the pool, in any order: (m, k).
+def neighbours(
+    A: SingleArray, own: IntArray | None, pool: SingleArray, w: FloatArray, k: int
+) -> tuple[IntArray, SingleArray]:
+    """The numbers of the k nearest rows of the pool, in any order, and their squared distances: (m, k) each.
 
     A     (m, d) rows
     own   (m,) the numbers of these rows in the pool, which are excluded, or None
@@ -31,15 +33,20 @@ def neighbours(A: SingleArray, own: IntArray | None, pool: SingleArray, w: Float
     n_groups-th row. The k nearest rows lie in the k groups whose nearest row is nearest: a fast minimum over
     groups leaves a small part to select from.
     """
+    done: tuple[IntArray, SingleArray] | None = None
+    if len(w) <= WIDEST:
+        done = with_compiler(*COMPILED, lambda compiled: compiled.neighbours(A, own, pool, w, k))
+    if done is not None:
+        return done
+    numbers = _nearest(A, own, pool, w, k)
+    return numbers, squared_distances(A, pool, numbers, w)
+
+
+def _nearest(A: SingleArray, own: IntArray | None, pool: SingleArray, w: FloatArray, k: int) -> IntArray:
     used = np.flatnonzero(w > 0)
     s = np.sqrt(w[used]).astype(MODEL_DTYPE)
     n = len(pool)
     A, pool = (rows if len(used) == len(w) else rows[:, used] for rows in (A, pool))
-    done: IntArray | None = None
-    if len(s) <= WIDEST:
-        done = with_compiler(*COMPILED, lambda compiled: compiled.neighbours(A, own, pool, s, k))
-    if done is not None:
-        return done
     # A row of D is partitioned twice: n / group_rows minima, then k · group_rows values.
     group_rows = 1 << max(round(np.log2(n / (2 * k)) / 2), 0) if n > 2 * k else 1
     n_groups = max(-(-n // group_rows), k)
@@ -84,8 +91,11 @@ def squared_distances(A: SingleArray, pool: SingleArray, near: IntArray, w: Floa
 NEIGHBOURS = 32  # K
 ROUNDS = 8  # times that neighbours are found anew
 STEPS_PER_ROUND = 10
-ANCHORS = 2_000  # rows whose neighbours are found in a round
-HELD_OUT_ROWS = 3_000  # rows that select a candidate; at most a fifth of the sample
+SLOPE_DECAY, SQUARE_LEFT = 0.9, 0.95  # β₁ and β₂ of Adam
+ANCHORS = 1_000  # rows whose neighbours are found in a round
+# Anchors of a step: each is in several steps of a round, which saves searches. NumPy takes fewer: it is slow.
+BATCH, WIDE_BATCH = 500, 200
+HELD_OUT_ROWS = 500  # rows that select a candidate; at most a fifth of the sample
 # Most multiplications of one neighbour search, half a second: wide data use fewer rows.
 MULTIPLICATIONS = 2e10
 FEWEST_TO_LEAVE_OUT = 100  # held-out rows that it takes to leave features out
@@ -248,9 +258,9 @@ def _as_wide_as(
     """The same with the kernel width for these rows, which are denser than a sample of them."""
     w = (found.factor[varies] / unit[varies]) ** 2
     some = held_out_rows(len(rows.y), rows.U.size, seed)[0]
-    near = neighbours(rows.U[some], some, rows.U, w, min(NEIGHBOURS, len(rows.y) // 4))
     own = rows.take(some)
-    reach = _reach(squared_distances(own.U, rows.U, near, w), own, rows, w)
+    squares = neighbours(own.U, some, rows.U, w, min(NEIGHBOURS, len(rows.y) // 4))[1]
+    reach = _reach(squares, own, rows, w)
     factor = found.factor * np.sqrt(KERNEL_REACH["classification"] / max(reach, 1e-30))
     farther = found.sharpened
     if farther is not None:
@@ -484,17 +494,41 @@ def learn(
     mean of the last two fifths of its path in log w. `pull` · |log w − log start|² / 2 is added to the loss.
     """
     rng = np.random.default_rng(seed + 1)
-    n, d = pool.U.shape
+    n = len(pool.U)
     k = min(NEIGHBOURS, n // 4)
     m = min(n, max(min(ANCHORS, int(1.2 * MULTIPLICATIONS / pool.U.size)), 500))
     first = np.log(np.maximum(start, 1e-6 * start.max()))
-    log_w, slope, square, mean = first.copy(), np.zeros(d), np.zeros(d), np.zeros(d)
-    step, n_steps, n_mean = 0, ROUNDS * STEPS_PER_ROUND, 2 * ROUNDS * STEPS_PER_ROUND // 5
-    for _ in range(ROUNDS):
-        anchors = rng.choice(n, m, replace=False)
-        near = neighbours(pool.U[anchors], anchors, pool.U, np.exp(log_w), k)
-        for part in np.array_split(np.arange(m), STEPS_PER_ROUND):
-            i, j, w = anchors[part], near[part], np.exp(log_w)
+    anchors = np.stack([rng.choice(n, m, replace=False) for _ in range(ROUNDS)])
+    floor = FLOOR if task == "classification" else None
+    done: FloatArray | None = None
+    if len(start) <= WIDEST:
+        given = pool.U, pool.y, pool.weight, first, anchors, k, STEPS_PER_ROUND, BATCH, pace, pull, floor
+        done = with_compiler(*COMPILED, lambda compiled: compiled.learned_factors(*given))
+    if done is None:
+        done = mean_factors(pool, first, anchors, k, task, WIDE_BATCH, pace, pull)
+    return np.exp(done)
+
+
+def mean_factors(
+    pool: LabelledRows,
+    first: FloatArray,
+    anchors: IntArray,
+    k: int,
+    task: str,
+    batch: int,
+    pace: float,
+    pull: float,
+) -> FloatArray:
+    """The mean log w of the last two fifths of the path from `first`, with anchors (rounds, m)."""
+    log_w, slope, square, mean = first.copy(), *(np.zeros_like(first) for _ in range(3))
+    batch = min(batch, anchors.shape[1])
+    step, n_steps = 0, len(anchors) * STEPS_PER_ROUND
+    n_mean = 2 * n_steps // 5
+    for own in anchors:
+        near = _nearest(pool.U[own], own, pool.U, np.exp(log_w), k)
+        for number in range(STEPS_PER_ROUND):
+            part = (number * batch + np.arange(batch)) % len(own)
+            i, j, w = own[part], near[part], np.exp(log_w)
             S = pool.U[j]
             S -= pool.U[i][:, None]
             np.square(S, out=S)
@@ -502,34 +536,43 @@ def learn(
             gradient = loss_and_gradient(w, S, t, pool.y[i], pool.weight[j], pool.weight[i], task)[1] * w
             gradient += pull * (log_w - first)
             step += 1
-            slope = 0.9 * slope + 0.1 * gradient
-            square = 0.95 * square + 0.05 * gradient**2
-            move = slope / (1 - 0.9**step) / (np.sqrt(square / (1 - 0.95**step)) + 1e-12)
+            slope = SLOPE_DECAY * slope + (1 - SLOPE_DECAY) * gradient
+            square = SQUARE_LEFT * square + (1 - SQUARE_LEFT) * gradient**2
+            move = slope / (1 - SLOPE_DECAY**step) / (np.sqrt(square / (1 - SQUARE_LEFT**step)) + 1e-12)
             log_w = log_w - pace * min(1.0, 2 - 2 * (step - 1) / n_steps) * move
             if step > n_steps - n_mean:
                 mean += log_w / n_mean
-    return np.asarray(np.exp(mean))
+    return mean
 
 
 def judge(w: FloatArray, held: LabelledRows, pool: LabelledRows, task: str) -> Judged:
     """The loss of held-out rows predicted from the pool, at their best width."""
-    near = neighbours(held.U, None, pool.U, w, min(NEIGHBOURS, len(pool.y) // 4))
-    D = squared_distances(held.U, pool.U, near, w)
+    near, D = neighbours(held.U, None, pool.U, w, min(NEIGHBOURS, len(pool.y) // 4))
     t = _agreement(pool.y[near], held.y, task)
     share = held.weight / held.weight.mean()
-
-    @np.errstate(over="ignore")  # Most neighbours may be copies of a row, and others far from it.
-    def losses(width: float) -> FloatArray:
-        P = soft_weights(np.nan_to_num(D * MODEL_DTYPE(width)), pool.weight[near])
-        return np.asarray(share * row_losses((P * t).sum(axis=1), held.y, task))
-
     widths = WIDTHS / (distance := max(_reach(D, held, pool, w), 1e-30))
-    found = {i: losses(widths[i]) for i in range(0, len(widths), COARSE)}
-    first = min(found, key=lambda i: float(found[i].mean()))
-    near_best = range(max(first - COARSE + 1, 0), min(first + COARSE, len(widths)))
-    found |= {i: losses(widths[i]) for i in near_best if i != first}
-    best = min(found, key=lambda i: float(found[i].mean()))
-    return Judged(w * widths[best], found[best], distance * widths[best])
+
+    def losses(some: Sequence[int]) -> dict[int, FloatArray]:
+        predicted = _predicted(D, pool.weight[near], t, widths[list(some)])
+        return {i: share * row_losses(p, held.y, task) for i, p in zip(some, predicted, strict=True)}
+
+    tried = losses(range(0, len(widths), COARSE))
+    first = min(tried, key=lambda i: float(tried[i].mean()))
+    tried |= losses(range(max(first - COARSE + 1, 0), min(first + COARSE, len(widths))))
+    best = min(tried, key=lambda i: float(tried[i].mean()))
+    return Judged(w * widths[best], tried[best], distance * widths[best])
+
+
+def _predicted(D: SingleArray, weight: FloatArray, t: FloatArray, widths: FloatArray) -> FloatArray:
+    """What neighbours (m, k) predict for rows at each width of the kernel, (n_widths, m)."""
+    done: FloatArray | None = with_compiler(
+        *COMPILED, lambda compiled: compiled.predicted(D, weight, t, widths)
+    )
+    if done is not None:
+        return done
+    with np.errstate(over="ignore"):  # Most neighbours may be copies of a row, and others far from it.
+        soft = (soft_weights(np.nan_to_num(D * MODEL_DTYPE(width)), weight) for width in widths)
+        return np.stack([(P * t).sum(axis=1) for P in soft])
 
 
 def _reach(squares: SingleArray, held: LabelledRows, pool: LabelledRows, w: FloatArray) -> float:
