@@ -17,17 +17,11 @@ import numpy as np
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.engine import engine, layout, tree_engine
 from dcpred_tasks.engine.machine_code import ENGINE, Bitcode, fingerprint_of_sources
-<<<<<<< HEAD
 from dcpred_tasks.engine.tree_engine import TREES
 from dcpred_tasks.model import feature_map, oblivious_trees
 from dcpred_tasks.training import compiled_refinement, lbfgs, tree_boosting
-from dcpred_tasks.training.compiled_refinement import REFINEMENT
-=======
-from dcpred_tasks.model import feature_map
-from dcpred_tasks.training import compiled_refinement, lbfgs
 from dcpred_tasks.training.compiled_refinement import MOST_NEAR, REFINEMENT
 from dcpred_tasks.training.learned_scaling import SLOPE_DECAY, SQUARE_LEFT
->>>>>>> ded5cd21 (Learn scalings in machine code from anchors that several steps share, for a third of the time)
 from dcpred_tasks.training.objective import NEARNESS
 from dcpred_tasks.training.refinement import MEAN_DECAY, SQUARE_DECAY, TINY
 
@@ -103,17 +97,13 @@ FOLDER = Path(__file__).parent
 BITCODES = (ENGINE, REFINEMENT, TREES)
 ARGUMENTS: dict[Bitcode, dict[str, type[Any]]] = {
     ENGINE: {"arguments": engine.Arguments},
-<<<<<<< HEAD
-    REFINEMENT: {"arguments": compiled_refinement.Arguments, "search": compiled_refinement.SearchArguments},
-    TREES: {"arguments": tree_engine.Arguments, "grow": tree_boosting.GrowthArguments},
-=======
     REFINEMENT: {
         "arguments": compiled_refinement.Arguments,
         "search": compiled_refinement.SearchArguments,
         "learning": compiled_refinement.LearningArguments,
         "prediction": compiled_refinement.PredictionArguments,
     },
->>>>>>> ded5cd21 (Learn scalings in machine code from anchors that several steps share, for a third of the time)
+    TREES: {"arguments": tree_engine.Arguments, "grow": tree_boosting.GrowthArguments},
 }
 CONSTANTS = {
     ENGINE: vars(layout)
@@ -121,14 +111,10 @@ CONSTANTS = {
     | {name: getattr(feature_map, name) for name in ("MOST_KNOTS", "THIRD", "FAR")},
     REFINEMENT: vars(layout)
     | vars(lbfgs)
-<<<<<<< HEAD
-    | {"NEARNESS": NEARNESS, "MEAN_DECAY": MEAN_DECAY, "SQUARE_DECAY": SQUARE_DECAY, "TINY": TINY},
-    TREES: {"LANES": layout.LANES, "NEVER": oblivious_trees.NEVER, "MOST_DEPTH": oblivious_trees.MOST_DEPTH}
-    | vars(tree_engine),
-=======
     | {"NEARNESS": NEARNESS, "MEAN_DECAY": MEAN_DECAY, "SQUARE_DECAY": SQUARE_DECAY, "TINY": TINY}
     | {"SLOPE_DECAY": SLOPE_DECAY, "SQUARE_LEFT": SQUARE_LEFT, "MOST_NEAR": MOST_NEAR},
->>>>>>> ded5cd21 (Learn scalings in machine code from anchors that several steps share, for a third of the time)
+    TREES: {"LANES": layout.LANES, "NEVER": oblivious_trees.NEVER, "MOST_DEPTH": oblivious_trees.MOST_DEPTH}
+    | vars(tree_engine),
 }
 # Automatic vectorisation and unrolling come later, on the machine where the code runs.
 COMPILE = (
