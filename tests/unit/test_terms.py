@@ -12,7 +12,7 @@ from dcpred import DCPredClassifier, DCPredRegressor, load_model
 from dcpred.cost import predict_cost
 from dcpred.evaluation.explanation import explain_rows
 from dcpred.model_export.flat_model import compact
-from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
+from dcpred_tasks.artifacts.model_artifact import VERSION, open_artifact, read_model, write_model
 from dcpred_tasks.artifacts.model_layout import check_body, check_model
 from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.errors import DataError, ModelFormatError, SettingsError
@@ -234,12 +234,12 @@ def test_a_model_with_a_term_has_at_least_its_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = random_model(0, d=3)
-    for since in (11, 12):
+    for since in (VERSION, VERSION + 1):
         monkeypatch.setattr(Linear, "since", since)
         write_model(tmp_path / str(since), with_term(plain), {}, {})
         assert json.loads((tmp_path / str(since) / "model.json").read_text())["version"] == since
-    with pytest.raises(ModelFormatError, match="format version 12"):
-        open_artifact(tmp_path / "12")
+    with pytest.raises(ModelFormatError, match=f"format version {VERSION + 1}"):
+        open_artifact(tmp_path / str(VERSION + 1))
 
 
 # -- training ------------------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from dcpred_tasks.model.term import RowValues, Term
 MOST_TREES, MOST_DEPTH = 10_000, 8
 MOST_BORDERS = 254  # No bin is 255, which a level without a question asks for.
 NEVER = 255
-SINCE = 12
 AT_ONCE = 2**12  # rows whose answers are held at a time
 TREES_AT_ONCE = 16  # trees whose coalitions are held at a time
 
@@ -31,18 +30,19 @@ TREES_AT_ONCE = 16  # trees whose coalitions are held at a time
 class ObliviousTrees(Term):
     """value = bias + scale · Σ leaf values; `leaf[t, k, n]` is that of tree t and output k in leaf n."""
 
-    border_at: Annotated[IntArray, Line(INDEX_DTYPE, ("border_edge",), since=SINCE)]
+    border_at: Annotated[IntArray, Line(INDEX_DTYPE, ("border_edge",))]
     """Offsets of the borders of each encoded feature."""
-    border: Annotated[SingleArray, Line(MODEL_DTYPE, ("border",), offsets="border_at", since=SINCE)]
+    border: Annotated[SingleArray, Line(MODEL_DTYPE, ("border",), offsets="border_at")]
     """Ascending in each feature; the first may be −∞."""
-    feature: Annotated[NDArray[np.int32], Line(np.int32, ("tree", "tree_level"), since=SINCE)]
-    bin: Annotated[NDArray[np.uint8], Line(np.uint8, ("tree", "tree_level"), since=SINCE)]
-    leaf: Annotated[NDArray[np.int16], Line(np.int16, ("tree", "output", "tree_leaf"), since=SINCE)]
-    scale: Annotated[FloatArray, Line(ACC_DTYPE, ("output",), since=SINCE)]
+    feature: Annotated[NDArray[np.int32], Line(np.int32, ("tree", "tree_level"))]
+    bin: Annotated[NDArray[np.uint8], Line(np.uint8, ("tree", "tree_level"))]
+    leaf: Annotated[NDArray[np.int16], Line(np.int16, ("tree", "output", "tree_leaf"))]
+    scale: Annotated[FloatArray, Line(ACC_DTYPE, ("output",))]
     """Powers of two."""
-    bias: Annotated[FloatArray, Line(ACC_DTYPE, ("output",), since=SINCE)]
+    bias: Annotated[FloatArray, Line(ACC_DTYPE, ("output",))]
 
     name = "trees"
+    since = 12
 
     @property
     def depth(self) -> int:
