@@ -35,6 +35,7 @@ from support import exported
 from support.models import SCALINGS, random_model, random_rows
 from support.sureness import sure
 from support.terms import random_linear
+from support.trees import random_trees
 
 NO_ONNX = find_spec("onnx") is None or find_spec("onnxruntime") is None
 NO_C = not exported.compilers()
@@ -196,8 +197,10 @@ def test_terms_are_exported(
         plain, X = replace(plain, scaling=replace(plain.scaling, targets=targets)), X[:, :3]
         X[:, 1] = np.arange(300) % 11
     size = float(np.nanmedian(np.abs(X))) or 1.0
-    term = random_linear(0, plain.scaling.n_encoded, n_outputs, 1 / size)
-    model = replace(plain, terms=(term,))
+    n_encoded = plain.scaling.n_encoded
+    trees = random_trees(0, n_encoded, n_outputs)
+    trees.bin[0, :2] = 0
+    model = replace(plain, terms=(random_linear(0, n_encoded, n_outputs, 1 / size), trees))
     found = export_flat(compact(model), tmp_path / f"model.{ending}", X, STRICT)
     check(model, X, found, labels_of(model))
     scored = compact_model.score_rows(plain, X)[1] == Status.OK

@@ -22,7 +22,12 @@ from dcpred_tasks.model.target_transform import TRANSFORMS
 
 BLOCK_ROWS, LARGE_BLOCK_ROWS, MANY_LEAVES = 2_048, 16_384, 64
 ON_A_LINE = 12  # numbers of an array
-C_TYPES = {"f": {4: "float", 8: "double"}, "i": {1: "int", 4: "int", 8: "int"}, "b": {1: "int"}}
+C_TYPES = {
+    "f": {4: "float", 8: "double"},
+    "i": {1: "int", 2: "short", 4: "int", 8: "int"},
+    "u": {1: "unsigned char"},
+    "b": {1: "int"},
+}
 HEADER = """\
 /* A model of dcpred {version}, made by `dcpred export-model`. One file without dependencies:
  *
@@ -46,7 +51,7 @@ HEADER = """\
 
 def c_bytes(flat: FlatModel) -> bytes:
     """The file."""
-    parts = [_header(flat), *_definitions(flat)]
+    parts = [_header(flat), "#include <math.h>\n#include <string.h>\n", *_definitions(flat)]
     parts += [_array(name, values) for name, values in _arrays(flat).items()]
     if flat.terms:
         terms = "\n".join(f"{{{term.c_source}\n}}" for term in flat.terms)

@@ -1,9 +1,6 @@
 /* How rows are scored. Sixteen rows of one node or leaf go together, and a lane of a vector is a row: a centre, a
  * landmark or a weight is one number for all of them. What single precision cannot decide goes row by row in double
  * precision, at the end of this part. No state is kept: threads may call at once. */
-#include <math.h>
-#include <string.h>
-
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wpsabi"
 #endif

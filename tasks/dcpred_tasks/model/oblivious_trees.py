@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.model.leaf_arrays import Line, are_offsets
-from dcpred_tasks.model.term import RowValues, Term
+from dcpred_tasks.model.term import ExportedTerm, Operations, RowValues
 
 MOST_TREES, MOST_DEPTH = 10_000, 8
 MOST_BORDERS = 254  # No bin is 255, which a level without a question asks for.
@@ -27,7 +27,7 @@ TREES_AT_ONCE = 16  # trees whose coalitions are held at a time
 
 
 @dataclass(frozen=True, eq=False)
-class ObliviousTrees(Term):
+class ObliviousTrees(ExportedTerm):
     """value = bias + scale · Σ leaf values; `leaf[t, k, n]` is that of tree t and output k in leaf n."""
 
     border_at: Annotated[IntArray, Line(INDEX_DTYPE, ("border_edge",))]
@@ -106,6 +106,40 @@ class ObliviousTrees(Term):
                 shapley = _shapley(len(features)) @ game[_coalitions(bits)]
                 phi[:, features] += shapley.T[own[:, tree]]
         return phi
+
+    def onnx_values(self, graph: Operations, X: str) -> str:
+        (n_trees, depth), n_outputs = self.feature.shape, self.leaf.shape[1]
+        at, least = self.feature.ravel(), self.bin.ravel().astype(INDEX_DTYPE)
+        can, always = (least > 0) & (least <= np.diff(self.border_at)[at]), least == 0
+        number = np.where(can, self.border_at[at] + least - 1, 0)
+        limit = np.where(can, np.append(self.border, np.float32(0))[number], MODEL_DTYPE(0))
+        asked = graph.cast(graph.columns(X, at), MODEL_DTYPE)
+        above = graph.op("GreaterOrEqual", asked, graph.constant(limit, MODEL_DTYPE))
+        known = graph.op("And", graph.op("Not", graph.op("IsNaN", asked)), graph.constant(can))
+        yes = graph.op("Or", graph.op("And", above, known), graph.constant(always))
+        answers = graph.reshape(graph.cast(yes, ACC_DTYPE), -1, n_trees, depth)
+        leaf = graph.op("MatMul", answers, 2.0 ** np.arange(depth))
+        place = graph.op("Add", graph.cast(leaf, INDEX_DTYPE), graph.constant(np.arange(n_trees) << depth))
+        table = self.leaf.transpose(0, 2, 1).reshape(-1, n_outputs)
+        values = graph.op("Gather", graph.cast(graph.constant(table), ACC_DTYPE), place)
+        total = graph.op("ReduceSum", values, graph.constant([1], INDEX_DTYPE), keepdims=0)
+        return graph.op("Add", graph.op("Mul", total, self.scale), self.bias)
+
+    @property
+    def c_source(self) -> str:
+        return f"""
+    const int depth = {self.depth};
+    int sum[N_OUTPUTS] = {{0}};
+    for (int t = 0; t < {len(self.feature)}; t++) {{
+        int leaf = 0;
+        for (int l = 0; l < depth; l++) {{
+            const int f = trees_feature[t * depth + l], bin = trees_bin[t * depth + l];
+            const int at = trees_border_at[f], can = bin <= trees_border_at[f + 1] - at;
+            leaf |= (bin == 0 || (can && (float)x[f] >= trees_border[at + bin - 1])) << l;
+        }}
+        for (int k = 0; k < N_OUTPUTS; k++) sum[k] += trees_leaf[((t * N_OUTPUTS + k) << depth) + leaf];
+    }}
+    for (int k = 0; k < N_OUTPUTS; k++) out[k] += trees_bias[k] + trees_scale[k] * sum[k];"""
 
     def check(self, n_features: int, n_outputs: int) -> None:
         (n_trees, depth), shape = self.feature.shape, self.leaf.shape

@@ -82,6 +82,15 @@ class Operations(Protocol):
     def constant(self, values: Any, dtype: Any = None) -> str:
         """A tensor with these values."""
 
+    def cast(self, tensor: str, dtype: Any) -> str:
+        """A tensor of another type."""
+
+    def reshape(self, tensor: str, *shape: int) -> str:
+        """A tensor of another shape; −1 is for what remains."""
+
+    def columns(self, tensor: str, which: Any) -> str:
+        """Some columns of a matrix."""
+
 
 class ExportedTerm(Term):
     """A term that exported models compute as `values` does, in double precision."""
