@@ -71,7 +71,7 @@ class SearchPolicy:
     """Standard errors of the difference that such a candidate may lose; twice as many by the metric that
     breaks ties.
     """
-    most_lost: float = 0.05
+    most_lost: float = 0.03
     """The most that it may lose, as a fraction of the loss: few rows have large errors."""
     deadline: "Deadline | None" = None
     """When a search ends whose time is limited."""

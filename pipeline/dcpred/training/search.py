@@ -113,15 +113,16 @@ class Search:
         """The cheapest candidate that is as good as the best one, and its cheaper mutations."""
         if self.trials.policy.prefer == ACCURACY:
             return best
-        chosen, tried = self._as_good(best), set[str]()
+        trials, chosen, tried = self.trials, self._as_good(best), set[str]()
         while chosen.candidate.name not in tried:
             tried.add(chosen.candidate.name)
-            able = [(one, _changes(one, chosen, self.trials)) for one in CHEAPER]
-            tries = [
-                chosen.candidate.mutated(_both(chosen, one), own) for one, own in able if own is not None
-            ]
-            self._expect(0, len(tries), 0)
-            self._evaluate(tries, self.trials.folds)
+            able = [(_both(chosen, one), _changes(one, chosen, trials)) for one in CHEAPER]
+            tries = [chosen.candidate.mutated(name, own) for name, own in able if own is not None]
+            self._expect(len(tries), len(tries), 0)
+            first = [one for one in self._evaluate(tries, trials.first_folds) if one is not None]
+            promising = [one.candidate for one in first if self._is_as_good(best, one, at_first=True)]
+            self._expect(0, len(promising), 0)
+            self._evaluate(promising, trials.folds)
             chosen = self._as_good(best)
         if chosen is not best:
             self._show(chosen)
@@ -131,12 +132,13 @@ class Search:
     def _as_good(self, best: TrialResult) -> TrialResult:
         return next((one for one in sorted(self.judged, key=_cost) if self._is_as_good(best, one)), best)
 
-    def _is_as_good(self, best: TrialResult, one: TrialResult) -> bool:
-        """Whether it loses no more than a standard error, nor than a fraction of the loss; twice the error by
-        the metric that breaks ties.
+    def _is_as_good(self, best: TrialResult, one: TrialResult, *, at_first: bool = False) -> bool:
+        """Whether it loses no more than a standard error, and after a first look a fraction of the loss;
+        twice the error by the metric that breaks ties.
         """
         policy, comparison, tied = self.trials.policy, self._compared(best, one), self._tied(best, one)
-        most = min(policy.as_good * comparison.standard_error, policy.most_lost * best.loss)
+        most = policy.as_good * comparison.standard_error
+        most = most if at_first else min(most, policy.most_lost * abs(best.loss))
         return -comparison.gain <= most and -tied.gain <= 2.0 * policy.as_good * tied.standard_error
 
     def portfolio(self) -> TrialResult | None:
@@ -179,7 +181,7 @@ class Search:
         if trials.first_folds == trials.folds:
             return found
         best = [one for one in found if incumbent is None or self._may_help(incumbent, one)]
-        as_good = [one for one in found if best and self._is_as_good(best[0], one)]
+        as_good = [one for one in found if best and self._is_as_good(best[0], one, at_first=True)]
         cheap = [one.candidate.name for one in sorted(as_good, key=_cost)[: trials.policy.cheap_survivors]]
         kept = {*(one.candidate.name for one in best[:survivors]), *cheap, DEFAULT}
         beside = incumbent or (found[0] if found else None)
