@@ -34,7 +34,7 @@ from dcpred.training.fit import (
     training_hashes,
 )
 from dcpred.training.metrics import compare, standard_error
-from dcpred.training.policy import ACCURACY, COST, DEFAULT, STANDARD, THOROUGH, Budget, SearchPolicy
+from dcpred.training.policy import ACCURACY, DEFAULT, STANDARD, THOROUGH, Budget, SearchPolicy
 from dcpred.training.reports import SHAPE, Point, TrainReport, TuneReport
 from dcpred.training.scratch import distrusted, make_scratch, own_mark, search_folder
 from dcpred.training.search import Found, Search
@@ -439,11 +439,7 @@ def _asked(
     policy: SearchPolicy, budget: Budget | None, earlier: dict[str, Any] | None, folds: Folds | None
 ) -> str:
     """What decides a choice besides the data and the settings that a search begins with."""
-    asked = {"budget": None if budget is None else str(budget), "policy": policy.name}
-    asked |= {"metric": str(policy.metric)} if policy.metric else {}
-    asked |= {"prefer": policy.prefer} if policy.prefer != COST else {}
-    asked |= {"seconds": str(policy.deadline.seconds)} if policy.deadline else {}
-    asked |= {"references": "true"} if policy.references else {}
+    asked = policy.asked | {"budget": None if budget is None else str(budget)}
     asked |= {"search": digest_json(earlier)} if earlier else {}
     asked |= {"folds": str(folds.identity())} if folds else {}
     return str(sorted(asked.items()))

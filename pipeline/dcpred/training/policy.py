@@ -141,6 +141,15 @@ class SearchPolicy:
     """Maximum rows that train the plain SVM or ridge pipeline of scikit-learn: its time grows with their
     square."""
 
+    @property
+    def asked(self) -> dict[str, str | None]:
+        """What a user asked for that changes the choice or its report."""
+        asked: dict[str, str | None] = {"policy": self.name}
+        asked |= {"metric": str(self.metric)} if self.metric else {}
+        asked |= {"prefer": self.prefer} if self.prefer != COST else {}
+        asked |= {"seconds": str(self.deadline.seconds)} if self.deadline else {}
+        return asked | ({"references": "true"} if self.references else {})
+
 
 STANDARD = SearchPolicy()
 THOROUGH = replace(
