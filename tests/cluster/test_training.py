@@ -27,6 +27,7 @@ from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.survey import survey_rows
 from support.data import Classes, make_blobs, make_group
+from support.pairs import sampled
 from support.pools import inline
 
 SETTINGS = make_settings(
@@ -149,7 +150,7 @@ def check_same_bits(one: Model, other: Model) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [NEW, PLAIN, replace(NEW, leaf_scaling=True)],
+    [NEW, PLAIN, pytest.param(replace(NEW, leaf_scaling=True), marks=pytest.mark.long)],
     ids=["new", "plain", "scaled by leaf"],
 )
 def test_overlap_gives_the_same_model_for_any_workers_and_chunks(
@@ -199,7 +200,7 @@ def test_coded_features_by_name_give_the_same_model_as_in_memory(tmp_path: Path,
     assert run(group, tmp_path / "model", settings=replace(NEW, categorical=f"{last}")).already_trained
 
 
-@pytest.mark.parametrize("name", ["clip", "quantile", "additive"])
+@pytest.mark.parametrize("name", sampled(["additive", "clip", "quantile"], 3))
 def test_maps_give_the_same_model_as_in_memory(tmp_path: Path, many: Classes, name: str) -> None:
     data = Classes((many.X**5).astype(np.float32), many.y)
     group = make_group(tmp_path / "d.zarr", data.X, data.y, chunk_rows=350)

@@ -86,7 +86,7 @@ def test_the_bound_holds(d: int, skewed: bool, monkeypatch: pytest.MonkeyPatch) 
         np.testing.assert_array_less(spread, limit)
 
 
-@pytest.mark.parametrize("d", [33, 54, 200])
+@pytest.mark.parametrize("d", [33, pytest.param(54, marks=pytest.mark.long), 200])
 def test_rows_on_the_borders_of_the_tree(d: int, plain: MachineCode) -> None:
     """Off the middle of two centres by what whole numbers can tell, by what single precision can, and by
     less: the leaf is the definition's.

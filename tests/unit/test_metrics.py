@@ -184,7 +184,7 @@ def test_every_metric_is_best_for_the_better_model(task: str) -> None:
 def test_pseudo_values_have_the_error_of_an_area() -> None:
     """Paired: the areas of two models of the same rows differ by less than each by itself."""
     metric, gains, errors = metric_of("roc_auc", "classification", 2), [], []
-    for seed in range(30):
+    for seed in range(15):
         decision, y, _ = rare_classes(500, seed)
         other = decision + 0.5 * np.random.default_rng(seed).normal(size=decision.shape)
         losses = [metric.losses(one, y, np.ones(500), 2) for one in (other, decision)]
