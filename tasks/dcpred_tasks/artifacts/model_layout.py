@@ -383,7 +383,7 @@ def check_model(model: Model) -> None:
     _check_map(model)
     if model.support is not None:
         sizes = {"feature": model.n_columns, "leaf": n_leaves, "output": n_outputs}
-        _check_arrays("support_", model.support, **sizes)
+        _check_arrays("support_", model.support, sizes)
     if (size := laid_out_bytes(model)) > LARGEST_LAYOUT:
         raise ValueError(f"it takes {size:,} bytes to score, more than half of this machine's memory")
     if model.leaf_models is not None:
@@ -392,8 +392,8 @@ def check_model(model: Model) -> None:
             model.leaf_model(leaf)
     if model.background is not None:
         _check_offsets("background_at", model.background.at, n_leaves)
-        rows = {"background_row": len(model.background.rows)}
-        _check_arrays("background_", model.background, feature=model.n_columns, **rows)
+        sizes = {"feature": model.n_columns, "background_row": len(model.background.rows)}
+        _check_arrays("background_", model.background, sizes)
     for term in model.terms:
         term.check(model.scaling.n_encoded, n_outputs)
     if model.bins is not None:
@@ -430,14 +430,15 @@ def _check_bins(model: Model, bins: Bins) -> None:
 
 
 def _check_novelty(model: Model, novelty: Novelty) -> None:
-    _check_arrays("novelty_", novelty, leaf=model.n_leaves, feature=model.n_columns, level=len(LEVELS))
+    sizes = {"leaf": model.n_leaves, "feature": model.n_columns, "level": len(LEVELS)}
+    _check_arrays("novelty_", novelty, sizes)
     if (np.diff(novelty.edge, axis=1) > 0).any() or (novelty.factor <= 0).any():
         raise ValueError("array novelty_edge does not descend, or one of novelty_factor is not above 0")
 
 
 def _check_calibration(model: Model, calibration: Calibration) -> None:
     sizes = {"class": len(model.classes), "share": 1}
-    _check_arrays("calibration_", calibration, empty=("weight",), **sizes)
+    _check_arrays("calibration_", calibration, sizes, empty="weight")
     if (
         not len(calibration.knot)
         or (np.diff(calibration.knot) <= 0).any()
@@ -452,7 +453,7 @@ def _check_calibration(model: Model, calibration: Calibration) -> None:
 
 
 def _check_intervals(model: Model, intervals: Intervals, scale: Scale | None) -> None:
-    _check_arrays("interval_", intervals, leaf=model.n_leaves)
+    _check_arrays("interval_", intervals, {"leaf": model.n_leaves})
     if (
         (intervals.spread <= 0).any()
         or (intervals.quantile < 0).any()
@@ -475,25 +476,25 @@ def _check_intervals(model: Model, intervals: Intervals, scale: Scale | None) ->
 
 def _check_scale(model: Model, scale: Scale) -> None:
     sizes = {"leaf": model.n_leaves, "output": model.n_outputs, "basis": len(model.beta), "bound": 2}
-    _check_arrays("scale_", scale, **sizes)
+    _check_arrays("scale_", scale, sizes)
     if not np.array_equal(scale.at, model.beta_at):
         raise ValueError("array scale_at has other offsets than beta_at")
     if (scale.bounds[:, 0] > scale.bounds[:, 1]).any() or np.abs(scale.bounds).max() > MOST_LOG_SCALE:
         raise ValueError("array scale_bounds does not hold ranges of log sizes")
 
 
-def _check_arrays(prefix: str, holder: object, empty: Collection[str] = (), **sizes: int) -> None:
+def _check_arrays(prefix: str, holder: Any, sizes: Mapping[str, int], empty: str = "") -> None:
     """Check the shapes of the arrays of a part, also of those without values, whose dimensions on disk state
     nothing; and that all numbers are finite. A dimension without a size has that in its first array; an
     array without any of it may have any other stated size.
 
-    empty  arrays that may have no values
+    empty  an array that may have no values
     """
-    stated = SIZES | sizes
+    stated = SIZES | dict(sizes)
     known = dict(stated)
-    for name, line in table(type(holder)).items():
+    for name, line in table(holder.__class__).items():
         array = getattr(holder, name)
-        if not isinstance(array, np.ndarray) or (name in empty and not array.size):
+        if not isinstance(array, np.ndarray) or (name == empty and not array.size):
             continue
         given = dict(zip((line.flat,) if line.flat else line.dimensions, array.shape, strict=True))
         is_void = any(n == 0 and dimension not in stated for dimension, n in given.items())
@@ -510,7 +511,7 @@ def _check_arrays(prefix: str, holder: object, empty: Collection[str] = (), **si
 def _check_shapes(model: Model) -> None:
     columns, leaves, scaling = model.n_columns, model.n_leaves, model.scaling
     sizes = {"feature": columns, "leaf": leaves, "output": model.n_outputs, "product": len(model.pairs)}
-    _check_arrays("", model, empty=("leaf_factor",), **sizes)
+    _check_arrays("", model, sizes, empty="leaf_factor")
     for name, array, shape in (
         ("shift", scaling.shift, (max(columns, 1),)),
         ("factor", scaling.factor, (columns,)),
@@ -530,7 +531,7 @@ def _check_shapes(model: Model) -> None:
 
 
 def _check_reference(model: Model, reference: Reference) -> None:
-    _check_arrays("feature_", reference, feature=model.scaling.n_encoded)
+    _check_arrays("feature_", reference, {"feature": model.scaling.n_encoded})
     if (reference.sd < 0).any():
         raise ValueError("array feature_sd holds a negative value")
     if reference.gaps is not None and ((reference.gaps < 0) | (reference.gaps > 1)).any():
