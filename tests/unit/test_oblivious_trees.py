@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dcpred import DCPredClassifier, DCPredRegressor, Settings, load_model
+from dcpred.cost import predict_cost
 from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
 from dcpred_tasks.artifacts.model_layout import check_model
 from dcpred_tasks.engine import tree_engine
@@ -23,8 +24,11 @@ from dcpred_tasks.engine.machine_code import FOLDER, MachineCode, Target
 from dcpred_tasks.engine.tree_engine import BLOCK_TREES, LARGEST_SUM, TREES, blocks, search_tree
 from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.model import compact_model
+from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.oblivious_trees import NEVER, ObliviousTrees, bins_of, quantised
 from dcpred_tasks.scoring.scorer import score_rows
+from dcpred_tasks.training.held_out import KERNEL_SHARES, HeldOut, shared
+from dcpred_tasks.training.leaf import Kernels, fit_leaf
 from dcpred_tasks.training.losses import Huber, Logistic, Quantile, Squares
 from dcpred_tasks.training.settings import make_settings
 from dcpred_tasks.training.survey import survey_rows
@@ -361,3 +365,48 @@ def test_a_trained_model_has_trees_and_leaves(task: str, tmp_path: Path) -> None
     assert mine.score(new, truth) > plain.score(new, truth) + 0.02
     mine.save(tmp_path / "m")
     np.testing.assert_array_equal(load_model(tmp_path / "m").predict(new), mine.predict(new))
+
+
+def held_out(task: str, n: int, noise: float) -> HeldOut:
+    """Rows whose terms know the target but for an error, which leaves mend where `noise` is 0."""
+    rng = np.random.default_rng(0)
+    target = rng.normal(size=n) if task == "regression" else rng.integers(0, 2, n).astype(float)
+    goal = target[:, None] if task == "regression" else 2.0 * target[:, None] - 1
+    error = 0.7 * rng.normal(size=(n, 1))
+    decision = goal + (error if noise else 0.0) + noise * rng.normal(size=(n, 1))
+    return HeldOut(decision, target, *np.ones((3, n)), np.ones(n), np.zeros(n), goal + error)
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_held_out_rows_choose_what_leaves_add(task: str) -> None:
+    X, y = table(300, 0, "regression" if task == "regression" else "two")
+    values = {"task": task, "landmarks": 5, "products": 3}
+    rows = np.nan_to_num(X).astype(np.float32)
+    leaf = fit_leaf(rows, y, np.ones(300), 1, Kernels(*[Kernel("rbf", 0.5)] * 2), make_settings(values), 0)
+    (mends,), held = shared([leaf], held_out(task, 400, 0.0), make_settings(values))
+    assert len(mends.landmarks) == 5
+    share = mends.beta[0, 0] / leaf.beta[0, 0]
+    assert share in KERNEL_SHARES[1:]
+    np.testing.assert_allclose(mends.intercept, share * leaf.intercept)
+    np.testing.assert_allclose(
+        held.decision, held.offset + share * (held_out(task, 400, 0.0).decision - held.offset)
+    )
+    (disturbs,), held = shared([leaf], held_out(task, 400, 3.0), make_settings(values))
+    assert len(disturbs.landmarks) == len(disturbs.beta) == len(disturbs.pairs) == 0
+    np.testing.assert_array_equal(held.decision, held.offset)
+    plain = replace(held_out(task, 400, 3.0), offset=np.zeros((400, 1)))
+    assert shared([leaf], plain, make_settings(values)) == ([leaf], plain)
+
+
+def test_trees_alone_cost_as_much_as_they_take() -> None:
+    """Leaves that only know noise are dropped."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1_500, 6))
+    y = np.where(X[:, 0] > 0.5, 3.0, 0.0) + (X[:, 1] > 0) + 0.3 * rng.normal(size=1_500)
+    own = Settings(trees=80, tree_rate=0.3)
+    mine = DCPredRegressor(n_leaves=1, landmarks=8, random_state=0, settings=own).fit(X, y)
+    assert len(mine.model_.landmarks) == 0
+    assert mine.score(X, y) > 0.9
+    low, high = mine.predict_interval(X, alpha=0.1).T
+    assert 0.85 < ((low <= y) & (y <= high)).mean() < 0.97
+    assert predict_cost(mine.model_).ns_per_row < 40

@@ -9,7 +9,7 @@ by whole models (in_memory.held_by_models).
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -145,6 +145,7 @@ class TargetSample:
     settings: Settings
     factors: FloatArray
     folds: Folds
+    _fitted: dict[Any, tuple[Term, ...]] = field(default_factory=dict, repr=False)
 
     def fit(
         self,
@@ -175,9 +176,13 @@ class TargetSample:
         costs = row_weights(self.target, self.weight, self.factors)
 
         def fit(without: set[int]) -> tuple[Term, ...]:
-            rest = np.flatnonzero(~np.isin(group, list(without)))
-            X = encoded(self.encoding, self.X[rest], self.number[rest], fold)
-            return term_fits.fit_terms(X, self.target[rest], costs[rest], self.survey, self.settings)
+            key = frozenset(without), fold if self.encoding else None
+            if key not in self._fitted:  # Two groups are left out together twice.
+                rest = np.flatnonzero(~np.isin(group, list(without)))
+                X = encoded(self.encoding, self.X[rest], self.number[rest], fold)
+                given = self.target[rest], costs[rest], self.survey, self.settings
+                self._fitted[key] = term_fits.fit_terms(X, *given)
+            return self._fitted[key]
 
         terms = fit({*held})
         if not terms:

@@ -1,7 +1,7 @@
 """What held-out rows teach a model: probabilities, interval widths, novelty."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from dcpred_tasks.training.calibration import NEAR_OFFSET, NEAR_RATE, NO_FACTORS
 from dcpred_tasks.training.fitted_to_targets import FittedToTargets, Known
 from dcpred_tasks.training.folds import FOLDS, Folds
 from dcpred_tasks.training.leaf import FittedLeaf, Kernels, fit_leaf
-from dcpred_tasks.training.losses import DISTANCE, loss_from_settings, weighted_quantile
+from dcpred_tasks.training.losses import DISTANCE, Huber, Logistic, loss_from_settings, weighted_quantile
 from dcpred_tasks.training.partition import assemble
 from dcpred_tasks.training.prior import LOCAL_ROWS
 from dcpred_tasks.training.settings import Settings
@@ -207,6 +207,7 @@ def is_narrower(
     return bool(mean > error)
 
 
+KERNEL_SHARES, SURE_ERRORS = (0.0, 0.5, 1.0), 2.0
 # Rows that are held out at least, if leaves have so many; and below which they are in more than one fold.
 WANTED_ROWS, FEW_ROWS = 5_000, 500
 LEAST_OF_SEVERAL = 0.01  # share of all rows that the rarest of several classes counts as at least
@@ -230,6 +231,7 @@ class HeldOut:
     rows      float64 (n,), how many these are
     log_scale float64 (n,), log of σ over that size, by that leaf
     part      float64 (n,), part of each row: rows that vary together are in one (folds.py)
+    offset    float64 (n, n_outputs), what `decision` has of terms beside leaves
     """
 
     decision: FloatArray
@@ -239,6 +241,11 @@ class HeldOut:
     rows: FloatArray
     log_scale: FloatArray
     part: FloatArray
+    offset: FloatArray = field(default_factory=lambda: np.empty(0))
+
+    def __post_init__(self) -> None:
+        if self.offset.shape != self.decision.shape:
+            object.__setattr__(self, "offset", np.zeros_like(self.decision))
 
     @staticmethod
     def none(n_outputs: int) -> "HeldOut":
@@ -393,6 +400,7 @@ def _seen(
         np.full(n, float(n_rows)),
         scale(_functions(other, out.X)) if settings.task == "regression" else np.zeros(n),
         folds.parts(out.number).astype(ACC_DTYPE),
+        np.empty(0) if out.offset is None else out.offset,
     )
 
 
@@ -454,6 +462,7 @@ def measured(
     """
     if not settings.calibrate:
         return leaves, None
+    leaves, held = shared(leaves, held, settings)
     novelty = Novelty(**join_leaves(Novelty, leaves))
     if settings.task == "regression":
         leaves = as_held_out(leaves, leaf_rows, held, judged)
@@ -557,6 +566,55 @@ def measured_transform(held: HeldOut, settings: Settings) -> TargetTransform:
     if loss_from_settings(settings).level is not None:  # A quantile loss needs no mean.
         return TargetTransform(settings.target_transform)
     return fitted_transform(settings.target_transform, held.decision[:, 0], held.target, held.weight)
+
+
+def shared(
+    leaves: Sequence[FittedLeaf], held: HeldOut, settings: Settings
+) -> tuple[Sequence[FittedLeaf], HeldOut]:
+    """Leaves beside terms, and rows that were held out, by the best share of what leaves add to the terms.
+
+    Leaves learned what terms leave, and may have learned noise. They add all of it, half where the loss of
+    held-out rows is then less by SURE_ERRORS standard errors, and nothing where they gain less than one.
+    """
+    if not held.offset.any():
+        return leaves, held
+    added = np.where(held.decision > PRESENT, held.decision - held.offset, held.decision)
+    none, some, all_ = (_loss_of(held.offset + share * added, held, settings) for share in KERNEL_SHARES)
+    share = KERNEL_SHARES[1] if _gain(all_, some, held.weight) > SURE_ERRORS else KERNEL_SHARES[2]
+    if not _gain(none, some if share < 1.0 else all_, held.weight) > 1.0:
+        share = 0.0
+    held = replace(held, decision=held.offset + share * added)
+    if not share:
+        held = replace(held, log_scale=np.zeros(len(held.log_scale)))
+    return [_shrunk_leaf(leaf, share) for leaf in leaves], held
+
+
+def _gain(loss: FloatArray, lower: FloatArray, weight: FloatArray) -> float:
+    """The mean difference of two losses of the same rows, in its standard errors."""
+    gain = loss - lower
+    mean = float(np.average(gain, weights=weight))
+    error = float(np.sqrt(weight**2 @ (gain - mean) ** 2) / weight.sum())
+    return mean / error if error else 0.0
+
+
+def _loss_of(decision: FloatArray, held: HeldOut, settings: Settings) -> FloatArray:
+    """The loss of each held-out row, (n,), in units that do not depend on the decision values."""
+    if settings.task != "regression":
+        target = held.target[:, None] == np.arange(max(decision.shape[1], 2))
+        goal = np.where(target, 1.0, -1.0)[:, -decision.shape[1] :]
+        return np.asarray(Logistic()(decision, goal)[0].sum(axis=1))
+    off, loss = held.target - decision[:, 0], loss_from_settings(settings)
+    return np.abs(off) + loss.tilt * off if isinstance(loss, Huber) else off**2
+
+
+def _shrunk_leaf(leaf: FittedLeaf, share: float) -> FittedLeaf:
+    """A leaf that adds a share of its values; without landmarks where that is 0."""
+    intercept = np.where(leaf.intercept > PRESENT, share * leaf.intercept, leaf.intercept)
+    beta = (share * leaf.beta.astype(ACC_DTYPE)).astype(leaf.beta.dtype)
+    kept = slice(None if share else 0)
+    names = "landmarks", "gamma", "pairs", "triangle", "scale_beta"
+    rows = {name: getattr(leaf, name)[kept] for name in names}
+    return replace(leaf, intercept=intercept, beta=beta[kept], **rows)
 
 
 def at_rates(weight: FloatArray, target: IntArray, totals: FloatArray) -> FloatArray:
