@@ -128,10 +128,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     _task: str
     _renamed = {"random_state": "seed"}  # noqa: RUF012
     _not_settings = frozenset(
-        {
-            *("n_jobs", "directory", "class_weight", "budget", "metric", "prefer", "seconds", "cv"),
-            *("verbose", "settings"),
-        }
+        {"n_jobs", "directory", "class_weight", "budget", "metric", "cv", "verbose", "settings"}
     )
 
     @property
@@ -361,8 +358,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         folds: Folds | None,
     ) -> Settings:
         """Return the settings that the search chooses for these rows."""
-        policy = out_of_core.search_policy(self)
-        given = X, target, weight, settings, self.budget, policy, coded, self.n_jobs, folds
+        given = X, target, weight, settings, self.budget, self.metric, coded, self.n_jobs, folds
         settings, self.tuned_ = out_of_core.choose(*given)
         return settings
 
@@ -393,7 +389,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         with self._folder() as folder:
             budget = self.budget if self._names_settings() else out_of_core.PLAIN
-            given = X, y, sample_weight, settings, folder, budget, out_of_core.search_policy(self)
+            given = X, y, sample_weight, settings, folder, budget, self.metric
             settings, self.tuned_ = out_of_core.fit(*given, labels, self._encoding(), folds)
             model = open_artifact(folder / "model")
             self.model_ = model.model(support=settings.keep_support_vectors)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,8 @@ from dcpred.execution.dask_workers import DaskWorkers
 from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.training.choice import choose_settings, search_and_fit
 from dcpred.training.fit import TrainingRequest, fit_model
-from dcpred.training.metrics import metric_of
-from dcpred.training.policy import COST, STANDARD, SearchPolicy, parse_budget, policy_for
+from dcpred.training.metrics import Scorer, metric_of
+from dcpred.training.policy import STANDARD, parse_budget
 from dcpred_tasks.dtypes import ACC_DTYPE
 from dcpred_tasks.errors import SchedulerError, SettingsError
 from dcpred_tasks.input_kinds import (
@@ -78,7 +79,7 @@ def fit(
     settings: Settings,
     folder: Path,
     budget: str | None = None,
-    policy: SearchPolicy = STANDARD,
+    metric: str | Scorer | None = None,
     labels: Names | None = None,
     schema: Schema | None = None,
     folds: Folds | None = None,
@@ -104,7 +105,7 @@ def fit(
         fit_model(request)
         return settings, None
     limit = None if budget == PLAIN else parse_budget(budget)
-    report = search_and_fit(request, policy, limit)
+    report = search_and_fit(request, replace(STANDARD, metric=metric), limit)
     return make_settings(report.settings), report.found()
 
 
@@ -114,7 +115,7 @@ def choose(
     weight: NDArray[np.float64],
     settings: Settings,
     budget: str | None,
-    policy: SearchPolicy,
+    metric: str | Scorer | None,
     coded: CodedFeatures,
     n_jobs: int | None,
     folds: Folds | None,
@@ -127,13 +128,8 @@ def choose(
     # Files and messages know no numbers that are longer.
     rows, target = (a.astype(np.float64) if a.dtype == np.longdouble else a for a in (X, y))
     threads = thread_count(-1 if n_jobs is None else n_jobs)
-    given = rows, target, weight, settings, coded
+    given, policy = (rows, target, weight, settings, coded), replace(STANDARD, metric=metric)
     return choose_settings(*given, budget=limit, policy=policy, threads=threads, folds=folds)
-
-
-def search_policy(estimator: Any) -> SearchPolicy:
-    """The policy of a search, whose time begins now."""
-    return policy_for(STANDARD, estimator.metric, estimator.prefer, estimator.seconds)
 
 
 def names_settings(estimator: Any) -> bool:
@@ -226,10 +222,9 @@ def check_search(estimator: Any, task: str) -> None:
         parse_budget(estimator.budget)
     if estimator.metric is not None:
         metric_of(estimator.metric, task, 2)
-    search_policy(estimator)
-    for what, default in {"budget": None, "metric": None, "prefer": COST, "seconds": None}.items():
+    for what in ("budget", "metric"):
         given = getattr(estimator, what)
-        for name in _named(estimator) if given != default else ():
+        for name in _named(estimator) if given is not None else ():
             raise SettingsError(
                 f"Cannot use {name} together with {what}={given!r}: the search for settings chooses {name}."
                 " Leave one of them out."

@@ -29,12 +29,6 @@ cv : int, splitter of scikit-learn, iterable of (train, test) row numbers, or No
 directory : path or None, default None
     Where training on Dask or Zarr arrays keeps intermediate files. Every worker must have access. None: the
     temporary folder of the system. Rows in memory need none, unless a search runs on a Dask client.
-prefer : {"cost", "accuracy"}, default "cost"
-    What a search chooses: the cheapest of the candidates that are as good as the best, or the best one.
-seconds : float or None, default None
-    Time limit of a search and the training. The default settings are evaluated first, and others while time
-    lasts; an interruption ends the search, too. Results then depend on the speed of the computer. None: no
-    limit, and the same model each time.
 n_jobs : int or None, default None
     Threads that fit leaves, for rows in memory; -1 is one for each core. None: one. A search evaluates one
     candidate on each core if it is None.
