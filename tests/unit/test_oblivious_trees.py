@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -106,6 +107,7 @@ def test_it_compiles_for_arm() -> None:
 CHECKED = (
     HERE
     + """
+import dask.array as da
 import numpy as np
 from dcpred_tasks.engine import tree_engine
 from dcpred_tasks.training.tree_boosting import growth_arguments
@@ -410,3 +412,16 @@ def test_trees_alone_cost_as_much_as_they_take() -> None:
     low, high = mine.predict_interval(X, alpha=0.1).T
     assert 0.85 < ((low <= y) & (y <= high)).mean() < 0.97
     assert predict_cost(mine.model_).ns_per_row < 40
+
+
+@pytest.mark.parametrize("chunk_rows", [1_500, 401])
+def test_chunks_on_workers_give_the_same_trees(chunk_rows: int, tmp_path: Path) -> None:
+    X, y = table(1_500, 0, "two")
+    own = Settings(trees=20, refine_steps=10)
+    given: Any = {"n_leaves": 2, "landmarks": 8, "random_state": 0, "settings": own}
+    memory = DCPredClassifier(**given).fit(X, y).model_
+    arrays = da.from_array(X, chunks=(chunk_rows, 5)), da.from_array(y, chunks=chunk_rows)
+    blocks_of = DCPredClassifier(**given, directory=str(tmp_path)).fit(*arrays).model_
+    for name, array in memory.terms[0].arrays().items():
+        np.testing.assert_array_equal(blocks_of.terms[0].arrays()[name], array)
+    np.testing.assert_array_equal(np.asarray(blocks_of.beta), np.asarray(memory.beta))
