@@ -2,14 +2,19 @@
 and what the trace says of it.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 
+import dcpred
+from dcpred.cli.options import DurationType
 from dcpred.cost import PredictedCost
 from dcpred.training import search as searching
 from dcpred.training.choice import decision_in_words
@@ -30,7 +35,7 @@ from dcpred.training.policy import (
 from dcpred.training.search import Found, Search
 from dcpred.training.search_result import interval_words
 from dcpred.training.trials import Candidate, TrialResult, Trials
-from dcpred_tasks.errors import InterruptedRunError
+from dcpred_tasks.errors import InterruptedRunError, SettingsError
 from dcpred_tasks.task_bodies.train_model import receipt
 from dcpred_tasks.training.settings import Settings, in_effect, make_settings
 
@@ -507,6 +512,35 @@ def test_chance_accepts_a_candidate_as_often_as_the_level_says(tables: Any, metr
     level = STANDARD.level
     assert passed / times <= level + 3 * np.sqrt(level * (1 - level) / times)
     assert passed, "and not never"
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"prefer": "speed"}, "Cannot use prefer='speed': pass 'cost' or 'accuracy'."),
+        ({"seconds": 0.0}, "Cannot use seconds=0.0: it is not a time. Pass a number above 0."),
+        ({"seconds": float("nan")}, "Cannot use seconds=nan: it is not a time. Pass a number above 0."),
+        (
+            {"seconds": 5.0, "settings": {"landmarks": 4}},
+            "Cannot combine seconds 5.0 with settings: it is for",
+        ),
+        ({"references": True, "settings": {"landmarks": 4}}, "Cannot combine references True with settings"),
+    ],
+)
+def test_wrong_options_of_a_search_are_refused_in_a_sentence(
+    tmp_path: Path, asked: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(SettingsError, match=re.escape(words)):
+        dcpred.train(tmp_path / "no data", tmp_path / "m", **asked)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("30s", 30.0), ("1.5m", 90.0), ("2h", 7200.0)])
+def test_a_time_has_its_unit(text: str, seconds: float) -> None:
+    assert DurationType().convert(text, None, None) == seconds
+    for wrong in (text[:-1], "s", "5d"):
+        with pytest.raises(click.BadParameter, match=r"is not a time\. Write 30s, 10m or 1h\."):
+            DurationType().convert(wrong, None, None)
 
 
 # -- tables --------------------------------------------------------------------------------------------------
