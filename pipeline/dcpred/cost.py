@@ -1,9 +1,10 @@
 """What a prediction costs, in linear predictions: predicted for settings, and measured for a model."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,13 @@ class PredictedCost:
     @property
     def cost_ratio(self) -> float:
         return self.ns_per_row / self.linear
+
+
+def _ratio_text(r: Mapping[str, Any]) -> str:
+    ratio = f"{r['cost_ratio']:.1f}"
+    if r["beside_other_work"]:
+        ratio = f"{r['least_cost_ratio']:.1f} to {r['most_cost_ratio']:.1f}, beside other work"
+    return f"{ratio}  (in cache {r['cached_cost_ratio']:.1f})"
 
 
 @result_class
@@ -183,12 +191,33 @@ SPREAD = 1.25  # maximum spread of ratios of rounds without a warning of other w
 class Cost:
     """The cost of a prediction, and that of a linear one."""
 
-    us_per_row: float = result_field("Time per row, in microseconds.", when="measured cost")
-    linear_us_per_row: float = result_field(
-        "Time of a linear prediction, in microseconds.", when="measured cost"
+    us_per_row: float = result_field(
+        "Time per row, in microseconds.",
+        when="measured cost",
+        line="us_per_row",
+        text="{us_per_row:.3f}  (measured on this machine)",
     )
-    cost_ratio: float = result_field("The first time over the second.", when="measured cost")
-    cached_us_per_row: float = result_field("Time per row in cache, in microseconds.", when="measured cost")
+    linear_us_per_row: float = result_field(
+        "Time of a linear prediction, in microseconds.",
+        when="measured cost",
+        detail=True,
+        line="linear_us_per_row",
+        text="{linear_us_per_row:.4f}  (in cache {cached_linear_us_per_row:.4f})",
+    )
+    cost_ratio: float = result_field(
+        "The first time over the second.",
+        when="measured cost",
+        detail=True,
+        line="measured_cost",
+        text=_ratio_text,
+    )
+    cached_us_per_row: float = result_field(
+        "Time per row in cache, in microseconds.",
+        when="measured cost",
+        detail=True,
+        line="cached_us_per_row",
+        text="{cached_us_per_row:.3f}",
+    )
     cached_linear_us_per_row: float = result_field(
         "Time of a linear prediction in cache, in microseconds.", when="measured cost"
     )

@@ -1,9 +1,12 @@
 """How results of the public functions print, and look in a notebook."""
 
 import html
-from dataclasses import asdict
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from dcpred_tasks.result_fields import document_of
+
+MIB = 2**20
 LONGEST = 60  # letters of a value
 MOST = 12  # values that `repr` shows
 
@@ -21,7 +24,7 @@ class Summary:
         dict
             Values by name; nested results are dictionaries.
         """
-        return asdict(cast(Any, self))
+        return dict(document_of(self))
 
     def __repr__(self) -> str:
         values = [
@@ -70,3 +73,19 @@ def _text(value: Any) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= 2 * LONGEST else f"{text[: 2 * LONGEST - 1]}…"
+
+
+def speed_text(r: Mapping[str, Any]) -> str | None:
+    """The speed of a call that scored blocks."""
+    return f"{r['rows_per_second']:,.0f} rows/s, {r['seconds']:.1f} s in all" if r["scored_blocks"] else None
+
+
+def memory_text(r: Mapping[str, Any]) -> str:
+    worker = max(r["worker_peak_memory_bytes"].values(), default=0)
+    driver = r["driver_peak_memory_bytes"]
+    return f"{worker / MIB:,.0f} MiB in a worker, {driver / MIB:,.0f} MiB in the driver"
+
+
+def and_more(items: Sequence[str], n: int) -> str:
+    """The first of n items."""
+    return ", ".join(items) + (f" and {n - len(items):,} more" if n > len(items) else "")

@@ -32,7 +32,7 @@ def compare_command(data: str, out: Path, as_json: bool, **options: Any) -> None
     --by-time and --by-group apply to the test rows and to the rows that settings are chosen on.
     """
     report = dcpred.compare(data, out, **options, verbose=True)
-    emit(report.as_dict(), as_json, partial(_table, report))
+    emit(report, as_json, draw=partial(_table, report))
 
 
 compare_command.epilog = "Example: dcpred compare known.zarr --out side-by-side"

@@ -25,7 +25,7 @@ from dcpred.cli.evaluate_command import WrittenReport
 from dcpred.cli.warm_command import Warmed
 from dcpred.cost import Cost, CostParts
 from dcpred.evaluation.explanation import ExplainedRows
-from dcpred.evaluation.figures import ClassFigures, ValueFigures
+from dcpred.evaluation.figures import ClassFigures, EvaluationFacts, ValueFigures
 from dcpred.execution.workers import InlineWorkers
 from dcpred.reports.inspection import DataFacts, ModelFacts, OutputFacts
 from dcpred.runs.bad_rows import BadRows
@@ -108,10 +108,14 @@ SECTIONS = (
     ),
     Section(
         "dcpred evaluate, classification",
-        (ClassFigures, Cost),
+        (ClassFigures, EvaluationFacts, Cost),
         ("evaluate model known-test.zarr --no-cost",),
     ),
-    Section("dcpred evaluate, regression", (ValueFigures, Cost), ("evaluate prices mixed.zarr --no-cost",)),
+    Section(
+        "dcpred evaluate, regression",
+        (ValueFigures, EvaluationFacts, Cost),
+        ("evaluate prices mixed.zarr --no-cost",),
+    ),
     Section(
         "dcpred validate", (dcpred.ValidationReport,), ("validate known.zarr --folds 2 --set n_leaves=1",)
     ),

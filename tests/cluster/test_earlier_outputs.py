@@ -21,6 +21,7 @@ from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
 from dcpred.verification.verify import verify
 from dcpred_tasks.dtypes import Status
+from dcpred_tasks.result_fields import document_of
 
 DATA = Path(__file__).parents[1] / "data"
 VERSIONS = sorted(path.name for path in DATA.iterdir() if (path / "scores").is_dir())
@@ -88,9 +89,9 @@ def test_the_output_is_read_and_finished(folder: Path) -> None:
     assert (report.scored_blocks, report.status) == (0, {"1": N_ROWS - len(BAD), "2": len(BAD)})
     assert [bad.row for bad in list_bad_rows(folder / "scores", 10).rows] == sorted(BAD)
     assert run_status(folder / "scores").state == "finished"
-    shown = inspect_path(folder / "scores")
+    shown = document_of(inspect_path(folder / "scores"))
     assert (shown["finished"], shown["arrays"]["decision"]["shape"]) == (True, [N_ROWS, 3])
-    assert inspect_path(folder / "new.zarr")["arrays"]["X"]["attributes"]["feature_names"] == [
+    assert inspect_path(folder / "new.zarr").arrays["X"]["attributes"]["feature_names"] == [
         "height",
         "age",
         "girth",

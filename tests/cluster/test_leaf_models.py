@@ -20,6 +20,7 @@ from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts.model_artifact import read_model, write_model
 from dcpred_tasks.errors import ModelFormatError
 from dcpred_tasks.model.leaf_model import EXACT
+from dcpred_tasks.result_fields import document_of
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import make_settings, settings_dict
@@ -74,7 +75,7 @@ def test_a_leaf_model_goes_the_whole_way(name: str, data: Path, tmp_path: Path) 
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
     told = evaluate(tmp_path / "model", data, cost=False)
     assert told["accuracy"] > 0.8
-    shown = inspect_path(tmp_path / "model")
+    shown = document_of(inspect_path(tmp_path / "model"))
     assert shown["engine"] == "leaf models (not compiled: its leaves hold other models)"
     assert shown["predicted_cost"] is None, "the engine does not score it"
     constant = [leaf for leaf in range(model.n_leaves) if model.leaf_model(leaf) is None]

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 import zarr
 
-from dcpred.cli import rendering, status_command
+from dcpred.cli import rendering
 from dcpred.execution.pools import connect
 from dcpred.reports.inspection import inspect_path
-from dcpred.runs.bad_rows import BadRow, list_bad_rows
+from dcpred.runs.bad_rows import BadRow, BadRows, list_bad_rows
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model
 from dcpred_tasks.errors import ModelFormatError, PlanConflictError
+from dcpred_tasks.result_fields import document_of
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.task_bodies import score_block as task
@@ -123,14 +124,19 @@ def test_any_attempt_says_the_same(
         assert manifest[section] == whole[section]
 
 
+def inspected(output: Path) -> str:
+    facts = inspect_path(output)
+    return rendering.shown(type(facts), document_of(facts))
+
+
 def test_training_rows_are_no_drift_and_others_are(model: Path, blobs: Classes, tmp_path: Path) -> None:
     same = run(model, blobs.X, tmp_path / "same")
     drift = same.manifest["drift"]
     assert drift["large"] is False
     assert drift["leaves"]["psi"] < 0.01
     assert all(abs(f["shift"]) < 1e-4 for f in drift["features"]["top"])
-    assert "drift" not in rendering.scored(vars(same))
-    assert not status_command.inspected(inspect_path(tmp_path / "same" / "out")).startswith("drift")
+    assert "drift" not in rendering.shown(ScoreReport, vars(same))
+    assert not inspected(tmp_path / "same" / "out").startswith("drift")
     X = blobs.X.copy()
     X[:, 3] += 4 * X[:, 3].std()
     moved = run(model, X, tmp_path / "moved")
@@ -138,15 +144,17 @@ def test_training_rows_are_no_drift_and_others_are(model: Path, blobs: Classes, 
     assert (top["feature"], moved.manifest["drift"]["features"]["n_large"]) == (3, 1)
     assert top["shift"] == pytest.approx(4, abs=0.01)
     assert top["sd_ratio"] == pytest.approx(1, abs=0.01)
-    line = next(line for line in rendering.scored(vars(moved)).splitlines() if line.startswith("drift"))
+    line = next(
+        line for line in rendering.shown(ScoreReport, vars(moved)).splitlines() if line.startswith("drift")
+    )
     assert "feature 3 (stability index" in line
     assert "feature 0" not in line
-    assert line.split(maxsplit=1)[1] in status_command.inspected(inspect_path(tmp_path / "moved" / "out"))
+    assert line.split(maxsplit=1)[1] in inspected(tmp_path / "moved" / "out")
     trained = read_model(model)
     crowd = blobs.X[trained.tree.descend(trained.scaling(blobs.X)) < 2]
     one_region = run(model, crowd, tmp_path / "region")
     assert one_region.manifest["drift"]["leaves"]["psi"] > 0.25
-    assert "other leaves than training rows did" in rendering.scored(vars(one_region))
+    assert "other leaves than training rows did" in rendering.shown(ScoreReport, vars(one_region))
 
 
 def test_a_model_of_an_older_format_is_scored_with(model: Path, blobs: Classes, tmp_path: Path) -> None:
@@ -179,7 +187,7 @@ def test_a_run_of_bad_rows_alone(model: Path, tmp_path: Path) -> None:
     assert report.status == {"2": 300}
     assert report.manifest["drift"]["large"] is False
     assert report.manifest["statistics"]["sampled_rows"] == 0
-    assert "300 non finite feature" in rendering.scored(vars(report))
+    assert "300 non finite feature" in rendering.shown(ScoreReport, vars(report))
 
 
 def test_a_model_that_this_machine_takes_otherwise_is_refused(
@@ -222,7 +230,7 @@ def test_bad_rows_are_listed_with_what_is_wrong(dirty: Path, monkeypatch: pytest
     assert len(found.rows) + found.n_more == 202
     few = list_bad_rows(dirty, 2)
     assert (few.rows, few.n_more) == (found.rows[:2], 200)
-    text = rendering.bad_rows({**vars(few), "rows": [vars(row) for row in few.rows]})
+    text = rendering.shown(BadRows, document_of(few))
     assert "202 of 1,000 rows have no score: 152 non finite feature, 50 chunk missing" in text
     assert "non finite feature 4" in text
     assert "and 200 more" in text
@@ -254,6 +262,6 @@ def test_errors_of_a_run_that_is_not_done(model: Path, blobs: Classes, tmp_path:
     (tmp_path / "out" / "blocks" / "000001.json").unlink()
     found = list_bad_rows(tmp_path / "out", 10)
     assert (found.n_bad, found.done_blocks) == (0, found.n_blocks - 1)
-    assert "1 of" in rendering.bad_rows(vars(found))
+    assert "1 of" in rendering.shown(BadRows, document_of(found))
     with pytest.raises(PlanConflictError, match=r"no plan\.json"):
         list_bad_rows(tmp_path, 10)

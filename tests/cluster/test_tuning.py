@@ -402,7 +402,7 @@ def test_references_are_there_when_asked_for(tuned: Tuned) -> None:
     assert names[-2:] == ["HistGradientBoosting", "SVM pipeline"]
     assert (names[0] == "default settings") == (report.trace[0]["verdict"] == "replaces")
     shown = check_page(report_of(tuned.folder / "m.tuned.json").html)
-    words = rendering.tuned(asdict(report)).replace("\n", " ")
+    words = rendering.shown(TuneReport, asdict(report)).replace("\n", " ")
     for one in report.references:
         assert one["n_judged"] > 0
         assert one["better"] == (one["gain"] > one["gain_error"])
@@ -432,7 +432,7 @@ def test_a_better_reference_is_told_in_a_sentence(tmp_path: Path) -> None:
     assert f"accuracy {100 * best['accuracy']:.2f} %" in report.words
     assert "dcpred tune" in report.words
     assert said.told.count(report.words) == 1
-    last = [line for line in rendering.tuned(asdict(report)).splitlines() if line.strip()]
+    last = [line for line in rendering.shown(TuneReport, asdict(report)).splitlines() if line.strip()]
     assert report.words in " ".join(last)
     assert " ".join(last).endswith(report.words)
     text = " ".join(
@@ -695,7 +695,7 @@ def test_a_handful_of_rows_cannot_be_judged_and_that_is_said(tmp_path: Path) -> 
         report = small_search(data, tmp_path / "m")
     assert report.chosen["n_judged"] == 0
     assert sum("nothing was evaluated" in line for line in said.told) == 1
-    shown = rendering.tuned(asdict(report))
+    shown = rendering.shown(TuneReport, asdict(report))
     assert "nothing was evaluated" in shown
     made = report.made
     assert made["cost_ratio"] == predict_cost(read_model(tmp_path / "m")).cost_ratio

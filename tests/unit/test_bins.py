@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 
-from dcpred.cli.rendering import imported
+from dcpred.cli.rendering import shown
 from dcpred.datasets import writing
-from dcpred.datasets.importing import import_data
+from dcpred.datasets.importing import Imported, import_data
 from dcpred.datasets.splitting import split
 from dcpred.datasets.writing import Repeats, hashes_of_values
 from dcpred.refreshing.limits import Limits
@@ -307,9 +307,9 @@ def test_ids_that_repeat_and_rows_in_both_parts_are_counted(tmp_path: Path) -> N
     frame["y"] = rng.integers(0, 2, 400)
     sound = import_data(frame, tmp_path / "sound.zarr", target="y", id=["order", "site"])
     assert sound.repeated_ids == {"order": 0, "site": 391}
-    assert "duplicate ids" not in imported(asdict(sound))
+    assert "duplicate ids" not in shown(Imported, asdict(sound))
     assert split(str(tmp_path / "sound.zarr")).shared_rows == 0
     twice = pd.concat([frame, frame.head(60)])
     broken = import_data(twice, tmp_path / "broken.zarr", target="y", id="order")
-    assert "60 rows have a value of 'order' that an earlier row has" in imported(asdict(broken))
+    assert "60 rows have a value of 'order' that an earlier row has" in shown(Imported, asdict(broken))
     assert 5 < split(str(tmp_path / "broken.zarr")).shared_rows < 40

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from sklearn import metrics
 
 from dcpred import DCPredClassifier, DCPredRegressor
-from dcpred.cli import main
-from dcpred.cli.evaluate_command import evaluated
+from dcpred.cli import main, rendering
+from dcpred.cli.rendering import shown
 from dcpred.evaluation.evaluate import evaluate
-from dcpred.evaluation.figures import ClassFigures
+from dcpred.evaluation.figures import ClassFigures, classes_of
 from dcpred.execution.workers import InlineWorkers
 from dcpred.reports.evaluation_page import evaluation_facts
 from dcpred.reports.report import report
@@ -443,7 +443,8 @@ def command(*words: object, code: int = 0) -> str:
     return result.stdout or result.stderr
 
 
-def test_it_is_told_on_80_columns(made: Path) -> None:
+def test_it_is_told_on_80_columns(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendering, "is_terminal", lambda _: True)
     said = command(made / "model", made / "data.zarr")
     assert max(map(len, said.splitlines())) <= 80
     assert "\x1b" not in said
@@ -465,7 +466,8 @@ def test_many_classes_are_told_by_the_worst() -> None:
     model = model_of(15, tuple(f"class {i}" for i in range(15)))
     found = Measures(model)
     found.add(model, decision, target)
-    said = evaluated({"n_samples": 900, "n_bad": 0, **found.as_dict()})
+    figures = {"n_samples": 900, "n_bad": 0, **found.as_dict()}
+    said = shown(classes_of(figures), figures)
     assert "the 12 of 15 classes with the least recall" in said
     assert max(map(len, said.splitlines())) <= 80
 
@@ -473,19 +475,19 @@ def test_many_classes_are_told_by_the_worst() -> None:
 def test_a_figure_is_shown_as_its_field_says(monkeypatch: pytest.MonkeyPatch) -> None:
     @result_class
     class More(ClassFigures):
-        hits: float = result_field("A share.", unit=Unit.FRACTION, line=True, headline="share of hits")
+        hits: float = result_field("A share.", unit=Unit.FRACTION, line="hits", headline="share of hits")
         quiet: float = result_field("A number.")
 
-    for module in ("dcpred.cli.evaluate_command", "dcpred.reports.evaluation_page"):
+    for module in ("dcpred.evaluation.figures", "dcpred.reports.evaluation_page"):
         monkeypatch.setattr(f"{module}.figures_of", lambda _: More)
     decision, target = scored(90, 3, 0, 7)
     model = model_of(3, ("a", "b", "c"))
     measured = Measures(model)
     measured.add(model, decision, target)
     figures = {"n_samples": 90, "n_bad": 0, **measured.as_dict(), "hits": 0.25, "quiet": 0.5}
-    [line] = [line for line in evaluated(figures).splitlines() if line.startswith("hits")]
+    [line] = [line for line in shown(classes_of(figures), figures).splitlines() if line.startswith("hits")]
     assert line.split(maxsplit=1)[1] == "25.00 %"
-    assert "quiet" not in evaluated(figures)
+    assert "quiet" not in shown(classes_of(figures), figures)
     assert dict(evaluation_facts(figures))["share of hits"] == "25.00 %"
 
 
@@ -496,14 +498,10 @@ def test_numbers_are_told_with_their_residuals(tmp_path: Path) -> None:
     y = compact_model.score_rows(model, X)[0][:, 0] + np.arange(100)
     data = make_group(tmp_path / "data.zarr", X, y)
     said = command(tmp_path / "model", data)
-    assert said.splitlines()[-2].split() == ["5", "%", "25", "%", "50", "%", "75", "%", "95", "%"]
-    assert [round(float(word)) for word in said.splitlines()[-1].split()] == [4, 24, 49, 74, 94]
-    y[3] = np.nan
-    odd = make_group(tmp_path / "odd.zarr", X, y)
-    with pytest.raises(DataError, match=r"row 3 of .*: it has no target\. .* omit .* --drop-unlabelled"):
-        evaluate(tmp_path / "model", odd, cost=False)
-    text = make_group(tmp_path / "text.zarr", X, np.array(["a"] * 100, dtype=np.dtypes.StringDType()))
-    assert "Name an array of numbers with --y" in command(tmp_path / "model", text, code=3)
+    [line] = [line for line in said.splitlines() if line.startswith("residuals")]
+    parts = [part.split(" % ") for part in line.split(maxsplit=1)[1].split(", ")]
+    assert [share for share, _ in parts] == ["5", "25", "50", "75", "95"]
+    assert [round(float(value)) for _, value in parts] == [4, 24, 49, 74, 94]
 
 
 # -- targets that are none, and other wrong data -------------------------------------------------------------

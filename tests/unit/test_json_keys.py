@@ -48,11 +48,12 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Known]:
     with json_keys.small(tmp_path_factory.mktemp("keys")):
         json_keys.document("example")
         lines = [line.split(",") for line in Path("known.csv").read_text().splitlines()]
-        odd = [[*lines[0][:3], "day", "town", "label"]]
+        odd = [[*lines[0][:3], "day", "town", "street", "label"]]
         for number, line in enumerate(lines[1:]):
             gap = "unknown" if number % 7 == 0 else line[2]
             town = f"town-{number % 40}" if number % 2 else "home"
-            odd.append([line[0], line[1], gap, f"2024-0{number % 9 + 1}-11", town, line[-1]])
+            street = f"street-{number % 70}"
+            odd.append([line[0], line[1], gap, f"2024-0{number % 9 + 1}-11", town, street, line[-1]])
         Path("odd.csv").write_text("\n".join(map(",".join, odd)) + "\n")
         json_keys.document("import known.csv known.zarr --target label --id id")
         json_keys.document(

@@ -17,7 +17,7 @@ from dcpred.training.metrics import (
     standard_error,
 )
 from dcpred.training.policy import STANDARD
-from dcpred.training.search_result import interval_words
+from dcpred.training.quality import interval_words
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.evaluation.named_scores import SCORERS, check_label_score
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dcpred import cost
-from dcpred.cli import evaluate_command
+from dcpred.cli import rendering
+from dcpred.evaluation.figures import classes_of
 from dcpred.execution import workers
 from dcpred.execution.terminal import Verbosity
 from dcpred.plan import HELD_BYTES, MAX_BLOCKS, growing_cut, plan_routing, plan_scoring
@@ -164,8 +165,8 @@ def test_a_measurement_beside_other_work_says_between_what(
     assert found.beside_other_work == told
     assert found.most_cost_ratio == pytest.approx(other * found.least_cost_ratio, rel=0.05)
     quality = {"n_samples": 10, "n_bad": 0, "accuracy": 1.0}
-    monkeypatch.setattr(evaluate_command, "verbosity", lambda: Verbosity.MORE)
-    said = evaluate_command.evaluated(quality | asdict(found))
+    monkeypatch.setattr(rendering, "verbosity", lambda: Verbosity.MORE)
+    said = rendering.shown(classes_of(quality), quality | asdict(found))
     between = f"{found.least_cost_ratio:.1f} to {found.most_cost_ratio:.1f}, beside other work"
     assert (between in said) == told
 

@@ -32,8 +32,8 @@ from dcpred.training.policy import (
     Deadline,
     Mutation,
 )
+from dcpred.training.quality import interval_words
 from dcpred.training.search import Found, Search
-from dcpred.training.search_result import interval_words
 from dcpred.training.trials import Candidate, TrialResult, Trials
 from dcpred_tasks.errors import InterruptedRunError, SettingsError
 from dcpred_tasks.task_bodies.train_model import receipt

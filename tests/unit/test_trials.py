@@ -6,7 +6,6 @@ from copy import copy
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -18,11 +17,14 @@ from dcpred.cli import rendering
 from dcpred.datasets.split_rules import by_groups
 from dcpred.execution.workers import InlineWorkers
 from dcpred.reports.report import search_sections
+from dcpred.training import reports
 from dcpred.training.choice import _in_words, described, quality_of
 from dcpred.training.metrics import ERROR, LOG_LOSS, SQUARED, Metric
 from dcpred.training.policy import DEFAULT, PORTFOLIO, STANDARD, THOROUGH, Budget, parse_budget
+from dcpred.training.quality import compared, reference_words
+from dcpred.training.reports import TuneReport, with_cost
 from dcpred.training.search import Found, Search
-from dcpred.training.search_result import checked_search, compared, reference_words, with_cost
+from dcpred.training.search_result import checked_search
 from dcpred.training.trials import Candidate, TrialResult, Trials
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.scratch import read_cells, read_trial
@@ -376,10 +378,9 @@ def test_the_frontier_says_that_its_chosen_point_is_of_other_rows(n_rows: int) -
         found = described(found_by(trials), trials)
     told = found | {"seconds": {}, "made": {"n_leaves": 1, "least_landmarks": 4, "most_landmarks": 4}}
     told["made"]["cost_ratio"] = found["chosen"]["cost_ratio"]
-    with patch.object(rendering, "trained", lambda _: ""):
-        lines = rendering.tuned(told | {"trained": {}}).splitlines()
+    lines = rendering.shown(TuneReport, told | {"trained": {}}).splitlines()
     remark = f"The chosen model is evaluated on {found['chosen']['n_judged']:,} rows that no choice used."
-    assert any(line.startswith(remark) for line in lines) == (n_rows == 700)
+    assert any(remark in line for line in lines) == (n_rows == 700)
     drawn = search_sections(found | {"seconds": {}})[0].parts[0]
     assert (remark in drawn.text) == (n_rows == 700)
 
@@ -458,7 +459,10 @@ def test_other_models_stand_beside_what_is_not_extrapolated() -> None:
     assert compared([other, of_rows], chosen)["accuracy"] == 0.92
     assert compared([], chosen) is chosen
     assert compared([of_rows], {**chosen, "extrapolated": False})["accuracy"] == 0.93
-    marked = [" (not extrapolated)" in rendering._references([one], chosen)[0] for one in (of_rows, other)]
+    marked = [
+        " (not extrapolated)" in reports._references_text({"references": [one], "chosen": chosen})
+        for one in (of_rows, other)
+    ]
     assert marked == [True, False]
 
 

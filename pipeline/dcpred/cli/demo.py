@@ -4,7 +4,7 @@ import csv
 import io
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from dcpred.scoring.score import score
 from dcpred.training.fit import TrainingRequest, fit_model
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.process import one_thread
-from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.result_fields import Unit, result_class, result_field
 from dcpred_tasks.scoring.scorer import compiled_ahead
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.atomic_files import create_bytes, new_directory, resource_errors
@@ -89,13 +89,27 @@ NEW_ROWS = 119
 ID, TARGET = "id", "label"
 
 
+def _known_text(r: Mapping[str, Any]) -> str:
+    return f"{r['known']}  ({r['n_known']:,} rows: {ID}, {r['n_features']} measurements, {TARGET})"
+
+
 @result_class
 class Example:
     """The written tables."""
 
-    known: str = result_field("Path of a labelled table, with the column `label`.")
-    new: str = result_field("Path of a table of other rows, without it.")
-    n_known: int = result_field("Number of labelled rows.")
+    known: str = result_field(
+        "Path of a labelled table, with the column `label`.", line="known", text=_known_text
+    )
+    new: str = result_field(
+        "Path of a table of other rows, without it.",
+        line="new",
+        text="{new}  ({n_new:,} rows without " + TARGET + ")",
+    )
+    n_known: int = result_field(
+        "Number of labelled rows.",
+        line="next",
+        text="dcpred import {known} known.zarr --target " + f"{TARGET} --id {ID}",
+    )
     n_new: int = result_field("Number of other rows.")
     n_features: int = result_field("Number of features.")
 
@@ -156,25 +170,59 @@ SETTINGS = Settings(
 )
 
 
+def _accuracy_text(r: Mapping[str, Any]) -> str:
+    cost = f"{r['us_per_row']:.2f} µs a row, {r['cost_ratio']:.0f} linear predictions"
+    return f"{100 * r['accuracy']:.2f} % on held-out originals  ({r['n_rows']:,} rows; {cost})"
+
+
+def _svm_text(r: Mapping[str, Any]) -> str:
+    return f"{100 * r['svm_accuracy']:.2f} %  ({r['rival_rows']:,} rows; {r['svm_us_per_row']:.0f} µs a row)"
+
+
+def _scores_text(r: Mapping[str, Any]) -> str:
+    speed = f"  ({r['rows_per_second']:,.0f} rows/s)" if r["rows_per_second"] else ""
+    return f"{r['out']}/scores/scores.zarr{speed}"
+
+
 @result_class
 class Demonstration:
     """Figures of the demonstration."""
 
-    out: str = result_field("Folder of all results.")
-    accuracy: float = result_field("Accuracy of the model on held-out digits.")
-    early_accuracy: float = result_field("Accuracy of its local models.")
-    linear_accuracy: float = result_field("Accuracy of a linear model.")
-    svm_accuracy: float = result_field("Accuracy of an exact SVM.")
+    out: str = result_field(
+        "Folder of all results.", line="data", text="{out}/digits.zarr, {out}/held-out.zarr"
+    )
+    accuracy: float = result_field(
+        "Accuracy of the model on held-out digits.", line="dcpred", text=_accuracy_text
+    )
+    early_accuracy: float = result_field(
+        "Accuracy of its local models.",
+        line="its local SVMs",
+        text=lambda r: f"{100 * r['early_accuracy']:.2f} %  (early prediction)",
+    )
+    linear_accuracy: float = result_field(
+        "Accuracy of a linear model.",
+        line="linear model",
+        text=lambda r: f"{100 * r['linear_accuracy']:.2f} %  ({r['rival_rows']:,} rows)",
+    )
+    svm_accuracy: float = result_field("Accuracy of an exact SVM.", line="exact SVM", text=_svm_text)
     cost_ratio: float = result_field("Predicted cost of a row, in linear predictions.")
     us_per_row: float = result_field("Time per row, in microseconds.")
     linear_us_per_row: float = result_field("Time per row of the linear model, in microseconds.")
     svm_us_per_row: float = result_field("Time per row of the exact SVM, in microseconds.")
-    rows_per_second: float = result_field("Rate of scoring, in rows per second.")
+    rows_per_second: float = result_field(
+        "Rate of scoring, in rows per second.", line="scores", text=_scores_text
+    )
     n_rows: int = result_field("Number of scored rows.")
-    n_leaves: int = result_field("Number of leaves.")
+    n_leaves: int = result_field(
+        "Number of leaves.",
+        line="model",
+        text="{out}/model  ({n_leaves} leaves, trained in {train_seconds:.1f} s)",
+    )
     train_seconds: float = result_field("Time of the training, in seconds.")
     rival_rows: int = result_field("Number of training rows of the other models.")
-    seconds: float = result_field("Time of the whole demonstration, in seconds.")
+    seconds: float = result_field(
+        "Time of the whole demonstration, in seconds.", unit=Unit.SECONDS, line="seconds"
+    )
 
 
 def run_demo(out: Path, n_workers: int | None) -> Demonstration:

@@ -3,7 +3,7 @@
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,4 +171,4 @@ def explain_command(model: str | Path, data: str, as_json: bool, **options: Any)
     contributions(…, label=) explains another class.
     """
     rows = dcpred.explain(model, data, **options)
-    emit(asdict(ExplainedRows(rows)), as_json, lambda _: explained(rows))
+    emit(ExplainedRows(rows), as_json, draw=lambda _: explained(rows))

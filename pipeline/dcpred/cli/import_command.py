@@ -1,19 +1,16 @@
 """dcpred import and dcpred split; dcpred demo and dcpred example, the first steps."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 import dcpred
-from dcpred.cli import rendering
 from dcpred.cli.commands import command
 from dcpred.cli.options import PATH, emit, files, json_option, reports_errors
-from dcpred.cli.rendering import rows
 from dcpred.datasets.importing import find_schema
-from dcpred.execution.progress import counted, reporter, reporting
+from dcpred.execution.progress import reporter, reporting
 
 GIB = 2**30
 
@@ -70,12 +67,7 @@ def import_command(
         raise click.UsageError(
             "Cannot import: no destination is given. Name one, for example DEST.zarr, or pass --show-schema."
         )
-    result = dcpred.import_data(source, dest, chunk_rows=chunk_rows, **options, verbose=True)
-    emit(asdict(result), as_json, rendering.imported)
-
-
-SHARED = 0.02  # minimum fraction of test rows equal to training rows to report
-MISSED = 0.1  # minimum difference from the requested test rows to report, as a fraction of them
+    emit(dcpred.import_data(source, dest, chunk_rows=chunk_rows, **options, verbose=True), as_json)
 
 
 @command(
@@ -85,40 +77,7 @@ MISSED = 0.1  # minimum difference from the requested test rows to report, as a 
     into={"nargs": 2, "metavar": "TRAIN TEST", "shell_complete": files},
 )
 def split_command(data: str, as_json: bool, **options: Any) -> None:
-    emit(dcpred.split(data, **options, verbose=True).as_dict(), as_json, _written)
-
-
-def _written(r: dict[str, Any]) -> str:
-    n_rows = r["n_train"] + r["n_test"]
-    pairs = [
-        ("train", f"{r['train']}  ({r['n_train']:,} rows)"),
-        ("test", f"{r['test']}  ({r['n_test']:,} rows, {100 * r['n_test'] / n_rows:.1f} %)"),
-        ("by", _how(r)),
-    ]
-    if abs(r["n_test"] / n_rows - r["fraction"]) > MISSED * r["fraction"]:
-        asked, of = f"{100 * r['fraction']:.1f} %", "groups" if r["by"] == "group" else "values"
-        pairs.append(("remark", f"{asked} was requested; the {of} are too large for it, none is divided"))
-    if r["left_out"]:
-        pairs.append(("left out", f"{', '.join(r['left_out'])}: not as many rows as X"))
-    if r["shared_rows"] >= SHARED * r["n_test"]:
-        rows_are = counted(r["shared_rows"], "test row is", "test rows are")
-        pairs.append(
-            ("duplicate rows", f"{rows_are} equal to training rows; remove them, or split --by-group")
-        )
-    if r["already_split"]:
-        pairs.append(("", "both exist; nothing was written"))
-    return rows(pairs)
-
-
-def _how(r: dict[str, Any]) -> str:
-    if r["by"] == "classes":
-        classes = counted(r["n_classes"], "class", "classes")
-        return f"random, stratified by {classes}; seed {r['seed']}"
-    if r["by"] == "rows":
-        return f"random; seed {r['seed']}"
-    if r["by"] == "time":
-        return f"time: the last rows {'in stored order' if r['name'] is None else 'by ' + r['name']}"
-    return f"groups of {r['name']}, each on one side; seed {r['seed']}"
+    emit(dcpred.split(data, **options, verbose=True), as_json)
 
 
 @click.command("demo")
@@ -136,7 +95,7 @@ def demo_command(out: Path, workers: int | None, as_json: bool) -> None:
 
     with reporting(reporter()):
         result = run_demo(out, workers)
-    emit(asdict(result), as_json, rendering.demonstrated)
+    emit(result, as_json)
 
 
 @click.command("example")
@@ -151,19 +110,4 @@ def example_command(folder: Path, as_json: bool) -> None:
     """
     from dcpred.cli.demo import write_example
 
-    emit(asdict(write_example(folder)), as_json, _examples)
-
-
-def _examples(r: dict[str, Any]) -> str:
-    from dcpred.cli.demo import ID, TARGET
-
-    return rows(
-        [
-            (
-                "known",
-                f"{r['known']}  ({r['n_known']:,} rows: {ID}, {r['n_features']} measurements, {TARGET})",
-            ),
-            ("new", f"{r['new']}  ({r['n_new']:,} rows without {TARGET})"),
-            ("next", f"dcpred import {r['known']} known.zarr --target {TARGET} --id {ID}"),
-        ]
-    )
+    emit(write_example(folder), as_json)

@@ -20,11 +20,13 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from dcpred.cli.errors import print_error
+from dcpred.cli.rendering import shown
 from dcpred.execution.interrupts import signals_handled
 from dcpred.execution.pools import pages_opened
 from dcpred.execution.progress import reporter
 from dcpred.execution.terminal import Verbosity, verbosity
 from dcpred.execution.workers import Scheduler, one_line
+from dcpred.summary import Summary
 from dcpred_tasks.errors import (
     DcpredError,
     InterruptedRunError,
@@ -34,6 +36,7 @@ from dcpred_tasks.errors import (
     for_people,
 )
 from dcpred_tasks.process import cpu_name, memory_bytes, process_name, versions
+from dcpred_tasks.result_fields import document_of
 from dcpred_tasks.storage.addresses import OPTIONS, check_options, path_on_disk, storage_options
 from dcpred_tasks.storage.atomic_files import OBSTACLES, reason
 from dcpred_tasks.storage.once import reading_once
@@ -296,18 +299,25 @@ class NamesType(click.ParamType):  # type: ignore[type-arg]  # generic in some v
 
 
 def emit(
-    result: dict[str, Any],
+    result: Any,
     as_json: bool,
-    show: Callable[[dict[str, Any]], str],
     error: DcpredError | None = None,
+    *,
+    owners: Sequence[type] = (),
+    draw: Callable[[dict[str, Any]], str] | None = None,
 ) -> None:
-    """Print the result of a command, with the error that it ended with, as text or one object in JSON."""
+    """Print the result of a command, with the error that it ended with, as text or one object in JSON.
+
+    owners  the result classes of its document, if it is of several
+    draw    the text of the document, if that is no list of lines and tables
+    """
+    document = result.as_dict() if isinstance(result, Summary) else document_of(result)
+    text = "" if as_json else for_people(draw(document) if draw else shown(owners or type(result), document))
+    outcome = {} if error is None else {"error": str(error), "exit_code": error.exit_code}
+    _print(json.dumps({**document, **outcome}, default=_plain) if as_json else text)
     if error is not None:
-        outcome = {"error": str(error), "exit_code": error.exit_code}
-        _print(json.dumps({**result, **outcome}, default=_plain) if as_json else for_people(show(result)))
         print_error(str(error))
         raise SystemExit(error.exit_code) from error
-    _print(json.dumps(result, default=_plain) if as_json else for_people(show(result)))
 
 
 def outcome_of(call: Callable[[], Any]) -> tuple[Any, DcpredError | None]:

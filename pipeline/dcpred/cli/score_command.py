@@ -13,15 +13,11 @@ from typing import Any
 import click
 
 import dcpred
-from dcpred.cli import rendering
 from dcpred.cli.commands import command
 from dcpred.cli.options import ADDRESS, SCHEDULER_VARIABLE, emit, outcome_of
-from dcpred.cli.rendering import drift_words, rows
 from dcpred.execution.progress import counted
-from dcpred.runs.bad_rows import without_score
 from dcpred.runs.shards import Shard, parse_shard
 from dcpred.scoring.repair import LEVELS
-from dcpred.scoring.score_shard import ShardReport
 from dcpred_tasks.errors import DcpredError, InterruptedRunError, ResourceError, SettingsError
 
 
@@ -78,70 +74,18 @@ def score_command(
         )
     act = partial(dcpred.repair, level=level or "full") if mend else partial(dcpred.score, shard=shard)
     report, error = outcome_of(lambda: act(model, data, output, **options, verbose=True))
-    show = rendering.scored_shard if isinstance(report, ShardReport) else rendering.scored
-    emit(report.as_dict(), as_json, show, error)
+    emit(report, as_json, error)
 
 
 # -- Deliver -------------------------------------------------------------------------------------------------
 
 
-def delivered(r: dict[str, Any]) -> str:
-    done = [
-        f"{counted(r[name], 'block', 'blocks')} {what}"
-        for name, what in (("added_blocks", "added"), ("replaced_blocks", "replaced"))
-        if r[name]
-    ]
-    return rows(
-        [
-            ("output", r["output"]),
-            ("table", r["table"]),
-            ("rows", f"{r['n_rows']:,}; {', '.join(done) or 'the table holds them already'}"),
-            ("version", None if r["version"] is None else f"{r['version']:,}"),
-        ]
-    )
-
-
 @command("deliver", "output", "table")
 def deliver_command(output: str | Path, table: str | Path | None, as_json: bool, **options: Any) -> None:
-    report = dcpred.deliver(output, table, **options, verbose=True)
-    emit(report.as_dict(), as_json, delivered)
+    emit(dcpred.deliver(output, table, **options, verbose=True), as_json)
 
 
 # -- Refresh -------------------------------------------------------------------------------------------------
-
-
-def refreshed(r: dict[str, Any]) -> str:
-    state = {
-        "published": "it is the latest now",
-        "unchanged": "nothing changed; nothing was written",
-        "kept": f"not published, limits exceeded: {r['why_kept']}",
-        "left": f"left alone: {r['why_kept']}",
-    }[r["state"]]
-    if r["state"] == "unchanged" and r["taken_blocks"] + r["scored_blocks"]:
-        state = "made again: it was missing or modified"
-    n_bad = without_score(r["status"])
-    bad = f", {n_bad:,} of them without a score" if n_bad else ""
-    drifts = (("drift", r["drift"]), ("drift of new", r["new_drift"]))
-    return rows(
-        [
-            ("root", r["root"]),
-            ("run", f"{r['run']}  ({state})"),
-            ("latest", r["latest"] or "none yet"),
-            ("rows", f"{r['n_rows']:,}{bad}"),
-            (
-                "blocks",
-                f"{r['n_blocks']:,}; now {r['taken_blocks']:,} reused and {r['scored_blocks']:,} scored",
-            ),
-            ("seconds", f"{r['seconds']:.1f}"),
-            ("gone", f"{', '.join(r['gone'])} (their scores stay)" if r["gone"] else None),
-            ("removed", ", ".join(r["removed"]) or None),
-            *((name, drift_words({"drift": found}) or None) for name, found in drifts if found),
-        ]
-    )
-
-
-def published(r: dict[str, Any]) -> str:
-    return rows([("latest", r["latest"]), ("before", r["before"] or "none")])
 
 
 NOTIFY_SECONDS = 60.0  # time limit of a command that gets the result
@@ -169,8 +113,9 @@ def refresh_command(
     if publish_run is not None:
         (root,) = _places(places, 1)
         with _notified(notify) as outcome:
-            outcome.update(dcpred.publish(root, publish_run).as_dict())
-        emit({name: outcome[name] for name in ("latest", "before")}, as_json, published)
+            published = dcpred.publish(root, publish_run)
+            outcome.update(published.as_dict())
+        emit(published, as_json)
         return
     model, data, root = _places(places, 3)
     with _notified(notify) as outcome:
@@ -178,7 +123,7 @@ def refresh_command(
         outcome.update(report.as_dict())
         if error is not None:
             outcome.update(error=str(error), exit_code=error.exit_code)
-    emit(report.as_dict(), as_json, refreshed, error)
+    emit(report, as_json, error)
 
 
 def _places(places: tuple[Any, ...], n: int) -> tuple[Any, ...]:

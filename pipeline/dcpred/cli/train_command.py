@@ -7,12 +7,8 @@ from typing import Any, TypeVar
 import click
 
 import dcpred
-from dcpred.cli import rendering
 from dcpred.cli.commands import command
 from dcpred.cli.options import SettingsType, emit, read_values, setting_help
-from dcpred.cli.rendering import table
-from dcpred.execution.progress import counted
-from dcpred.training.search_result import is_share, words_of
 from dcpred_tasks.training.settings import BESIDE_A_SEARCH, describe_settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,7 +21,10 @@ class _TrainCommand(click.Command):
         super().format_epilog(ctx, formatter)
         with formatter.section("Settings of --set and --config"):
             formatter.write_dl(
-                [(f"{one.name} = {one.default}", setting_help(one)) for one in describe_settings()]
+                [
+                    (f"{setting.name} = {setting.default}", setting_help(setting))
+                    for setting in describe_settings()
+                ]
             )
 
 
@@ -59,7 +58,7 @@ def train_command(
     thresholds and intervals. A feature that they name stays a feature; a column of --id is not a feature.
     """
     report = dcpred.train(data, model, settings=read_values(config, assignments), **options, verbose=True)
-    emit(report.as_dict(), as_json, rendering.trained if "settings" not in vars(report) else rendering.tuned)
+    emit(report, as_json)
 
 
 @command("tune", "data", "model", omit=("settings",), plot={"metavar": "FILE"})
@@ -74,7 +73,7 @@ def tune_command(
     and writes the model to the new directory MODEL.
     """
     report = dcpred.tune(data, model, settings=read_values(None, assignments), **options, verbose=True)
-    emit(report.as_dict(), as_json, rendering.tuned)
+    emit(report, as_json)
 
 
 @command("validate", "data", omit=("settings",))
@@ -88,29 +87,4 @@ def validate_command(
     anew. Prints the quality of each fold, the mean with its standard error, and each search's prediction.
     """
     report = dcpred.validate(data, settings=read_values(config, assignments), **options, verbose=True)
-    emit(report.as_dict(), as_json, _table)
-
-
-def _table(r: dict[str, Any]) -> str:
-    """A line for each fold, and the mean."""
-    name = r["metric"]
-
-    def shown(value: float | None, error: float | None) -> str:
-        if value is None:
-            return "-"
-        more = "" if error is None else f" ± {_number(error, name)}"
-        return _number(value, name) + more
-
-    lines = [["fold", "trained", "held out", words_of(name), "predicted"]]
-    for number, one in enumerate(r["folds"]):
-        rows = [f"{one['n_train']:,}", f"{one['n_held_out']:,}"]
-        found = shown(one["quality"], one["standard_error"])
-        lines.append([str(number + 1), *rows, found, shown(one["predicted"], one["predicted_error"])])
-    lines.append(["mean", "", "", shown(r["mean"], r["standard_error"]), shown(r["predicted"], None)])
-    unknown = sum(one["n_unknown"] for one in r["folds"])
-    left_out = f"; skipped {counted(unknown, 'row', 'rows')} without a score or of an unknown class"
-    return "\n".join([f"held out: {r['held_out']}{left_out if unknown else ''}", *table(lines, left=(0,))])
-
-
-def _number(value: float, name: str) -> str:
-    return f"{100 * value:.2f} %" if is_share(name) else f"{value:.4g}"
+    emit(report, as_json)

@@ -2,12 +2,12 @@
 
 import os
 import time
-from dataclasses import asdict
+from collections.abc import Mapping
 from itertools import product
+from typing import Any
 
 import click
 
-from dcpred.cli import rendering
 from dcpred.cli.options import emit, json_option, reports_errors
 from dcpred_tasks.engine.machine_code import ENGINE, pinned, warm
 from dcpred_tasks.engine.tree_engine import TREES
@@ -23,12 +23,24 @@ class WarmCode:
     file: str = result_field("Path of the stored machine code.")
 
 
+OFF = "DCPRED_NO_COMPILER is set: commands do not use this code. Unset it before you run them."
+
+
+def _made_lines(r: Mapping[str, Any]) -> list[tuple[str, str]]:
+    how = {True: "compiled now", False: "was there"}
+    return [(f"{m['code']} for {m['target']}", f"{m['file']}  ({how[m['compiled']]})") for m in r["made"]]
+
+
 @result_class
 class Warmed:
     """The compiled codes."""
 
-    made: list[WarmCode] = result_field("The compiled codes.")
-    switched_off: bool = result_field("Whether DCPRED_NO_COMPILER switches compiled code off.")
+    made: list[WarmCode] = result_field("The compiled codes.", line="made", text=_made_lines)
+    switched_off: bool = result_field(
+        "Whether DCPRED_NO_COMPILER switches compiled code off.",
+        line="warning",
+        text=lambda r: OFF if r["switched_off"] else None,
+    )
     seconds: float = result_field("Time of the call, in seconds.")
 
 
@@ -56,4 +68,4 @@ def warm_command(targets: tuple[str, ...], as_json: bool) -> None:
         made.append(WarmCode(name, bitcode.name, code.has_compiled, str(code.places()[0])))
     off = os.environ.get("DCPRED_NO_COMPILER", "") not in ("", "0")
     seconds = time.perf_counter() - begin
-    emit(asdict(Warmed(made, off, seconds)), as_json, rendering.warmed)
+    emit(Warmed(made, off, seconds), as_json)

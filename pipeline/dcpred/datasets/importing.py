@@ -32,6 +32,7 @@ from dcpred.datasets.array_sources import (
 from dcpred.datasets.array_sources import held as held_chunks
 from dcpred.datasets.containers import Container, ZarrGroup, container
 from dcpred.datasets.encoded_table import encoded_table, table_like
+from dcpred.datasets.schema_text import schema_texts, short_name
 from dcpred.datasets.sparse import DENSE_LIMIT, GIB, read_svmlight
 from dcpred.datasets.table import Table, damaged
 from dcpred.datasets.writing import (
@@ -41,16 +42,17 @@ from dcpred.datasets.writing import (
     default_chunk_rows,
     local_source,
     new_data_set,
+    not_finite_texts,
     temporary_folder,
     write_table,
 )
-from dcpred.execution.progress import rows_of, show_step
+from dcpred.execution.progress import counted, rows_of, show_step
 from dcpred.public import typed
-from dcpred.summary import Summary
+from dcpred.summary import Summary, and_more
 from dcpred_tasks.artifacts.followed_schema import counted_features, schema_to_follow
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.model.class_codes import class_labels
-from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.result_fields import Unit, result_class, result_field
 from dcpred_tasks.schema.column import Column, Id
 from dcpred_tasks.schema.inference import Wishes, wishes
 from dcpred_tasks.schema.schema import (
@@ -385,42 +387,117 @@ OF_WRITING = ("dest", "chunk_rows", "progress", "verbose")  # the parameters of 
 LARGEST_SCHEMA = 64 * 2**20  # bytes of a file of a schema
 
 
+IGNORED_SHOWN = 5
+
+
+def _target_text(r: Mapping[str, Any]) -> str:
+    if not r["target"]:
+        return "no target"
+    return f"y {r['target_dtype']}" + (f", {r['n_classes']} classes" if r["n_classes"] else "")
+
+
+def _unlabelled_text(r: Mapping[str, Any]) -> str | None:
+    if not r["unlabelled"]:
+        return None
+    skipped = f"skipped {counted(r['unlabelled'], 'row', 'rows')} without a target"
+    text = r["unlabelled_text"]
+    if not text:
+        return skipped
+    option = f"--not-missing {shlex.quote(text)}"
+    return f"{skipped}, also where the target is {text!r}: pass {option} if it is a class"
+
+
+def _repeated_text(r: Mapping[str, Any]) -> str | None:
+    """The column of ids with the fewest repeats: several may be unique only together."""
+    repeats = r["repeated_ids"]
+    if not repeats or not (least := min(repeats.values())):
+        return None
+    name = next(name for name, rows in repeats.items() if rows == least)
+    rows_have = counted(least, "row has", "rows have")
+    return f"{rows_have} a value of {name!r} that an earlier row has; correct the source"
+
+
+def _ignored_text(r: Mapping[str, Any]) -> str | None:
+    names = [repr(name) for name in r["ignored"][:IGNORED_SHOWN]]
+    return f"columns not known: {and_more(names, len(r['ignored']))}" if names else None
+
+
+def _absent_text(r: Mapping[str, Any]) -> str | None:
+    names = [repr(name) for name in r["absent"][:IGNORED_SHOWN]]
+    return f"values not read: {and_more(names, len(r['absent']))}" if names else None
+
+
+def _unknown_texts(r: Mapping[str, Any]) -> list[str]:
+    return [
+        f"categories of {short_name(name)} in {counted(n, 'row', 'rows')}, encoded as others"
+        for name, n in (r["unknown"] or {}).items()
+    ]
+
+
 @result_class
 class Imported(Summary):
     """The imported data."""
 
-    path: str = result_field("Path of the Zarr group.")
-    n_samples: int = result_field("Number of rows.")
+    path: str = result_field("Path of the Zarr group.", unit=Unit.TEXT, line="data")
+    n_samples: int = result_field(
+        "Number of rows.",
+        line="rows",
+        text="{n_samples:,} × {n_features:,} {dtype} in chunks of {chunk_rows:,} rows",
+    )
     n_features: int = result_field("Number of features, after encoding.")
     dtype: str = result_field("Data type of X.")
     chunk_rows: int = result_field("Rows of a chunk of X and y.")
-    target: str | None = result_field('The array that holds the target, "y"; None without a target.')
+    target: str | None = result_field(
+        'The array that holds the target, "y"; None without a target.', line="target", text=_target_text
+    )
     target_dtype: str | None = result_field("Data type of the target; None without a target.")
     n_classes: int | None = result_field("Number of classes of a target of strings, else None.")
-    not_finite: NotFinite = result_field("Rows with values that are not finite.")
+    not_finite: NotFinite = result_field(
+        "Rows with values that are not finite.",
+        line="not finite",
+        text=lambda r: not_finite_texts(r["not_finite"]),
+    )
     schema: dict[str, Any] | None = result_field(
-        "The columns; None for a matrix.", default=None, of=SchemaDocument
+        "The columns; None for a matrix.",
+        default=None,
+        of=SchemaDocument,
+        line="columns",
+        text=lambda r: schema_texts(r["schema"]),
     )
     ids: tuple[str, ...] = result_field("Names of the arrays that are stored next to X.", default=())
     repeated_ids: dict[str, int] = result_field(
         "Estimated number of rows that repeat a value of an earlier row, by array of `ids`.",
         default_factory=dict,
+        line="duplicate ids",
+        text=_repeated_text,
     )
-    ignored: tuple[str, ...] = result_field("Columns that the followed schema does not know.", default=())
+    ignored: tuple[str, ...] = result_field(
+        "Columns that the followed schema does not know.", default=(), line="ignored", text=_ignored_text
+    )
     unknown: dict[str, int] | None = result_field(
         "Rows by column whose category the followed schema does not know; None if there are none.",
         default=None,
+        line="never seen",
+        text=_unknown_texts,
     )
-    unlabelled: int = result_field("Number of skipped rows without a target.", default=0)
+    unlabelled: int = result_field(
+        "Number of skipped rows without a target.", default=0, line="unlabelled", text=_unlabelled_text
+    )
     unlabelled_text: str | None = result_field(
         "A text, for example NA, that stands for a missing target in some of these rows, but may be a class.",
         default=None,
     )
     absent: tuple[str, ...] = result_field(
-        "Columns of the source whose values were not read, because `absent` names them.", default=()
+        "Columns of the source whose values were not read, because `absent` names them.",
+        default=(),
+        line="absent",
+        text=_absent_text,
     )
     index_base: int | None = result_field(
-        "The index of the first feature of an svmlight file, 0 or 1; None for other sources.", default=None
+        "The index of the first feature of an svmlight file, 0 or 1; None for other sources.",
+        default=None,
+        line="features",
+        text="counted from {index_base}",
     )
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dcpred.datasets.split_rules import Drawn, Rule, SplitSource
 from dcpred.datasets.writing import Repeats, new_data_set
-from dcpred.execution.progress import show_step
+from dcpred.execution.progress import counted, show_step
 from dcpred.public import typed
 from dcpred.summary import Summary
 from dcpred_tasks.artifacts.data_schema import schema_of_array
@@ -36,16 +36,54 @@ ZARR = ".zarr"
 PARTS = ("train", "test")
 
 
+SHARED = 0.02  # minimum fraction of test rows equal to training rows to report
+MISSED = 0.1  # minimum difference from the requested test rows to report, as a fraction of them
+
+
+def _how_text(r: Mapping[str, Any]) -> str:
+    if r["by"] == "classes":
+        return f"random, stratified by {counted(r['n_classes'], 'class', 'classes')}; seed {r['seed']}"
+    if r["by"] == "rows":
+        return f"random; seed {r['seed']}"
+    if r["by"] == "time":
+        return f"time: the last rows {'in stored order' if r['name'] is None else 'by ' + r['name']}"
+    return f"groups of {r['name']}, each on one side; seed {r['seed']}"
+
+
+def _test_share(r: Mapping[str, Any]) -> float:
+    return float(r["n_test"] / (r["n_train"] + r["n_test"]))
+
+
+def _shared_text(r: Mapping[str, Any]) -> str | None:
+    if r["shared_rows"] < SHARED * r["n_test"]:
+        return None
+    rows_are = counted(r["shared_rows"], "test row is", "test rows are")
+    return f"{rows_are} equal to training rows; remove them, or split --by-group"
+
+
+def _missed_text(r: Mapping[str, Any]) -> str | None:
+    if abs(_test_share(r) - r["fraction"]) <= MISSED * r["fraction"]:
+        return None
+    parts = "groups" if r["by"] == "group" else "values"
+    return f"{100 * r['fraction']:.1f} % was requested; the {parts} are too large for it, none is divided"
+
+
 @result_class
 class Split(Summary):
     """A finished split."""
 
     data: str = result_field("Address of the data set.")
-    train: str = result_field("Address of the training rows.")
-    test: str = result_field("Address of the test rows.")
+    train: str = result_field(
+        "Address of the training rows.", line="train", text="{train}  ({n_train:,} rows)"
+    )
+    test: str = result_field(
+        "Address of the test rows.",
+        line="test",
+        text=lambda r: f"{r['test']}  ({r['n_test']:,} rows, {100 * _test_share(r):.1f} %)",
+    )
     n_train: int = result_field("Number of training rows.")
     n_test: int = result_field("Number of test rows.")
-    by: str = result_field("The criterion: rows, classes, time or group.")
+    by: str = result_field("The criterion: rows, classes, time or group.", line="by", text=_how_text)
     name: str | None = result_field(
         "The array or feature of the criterion; None: the order of the rows, or random numbers."
     )
@@ -54,14 +92,28 @@ class Split(Summary):
         "Classes that are in both parts as in the whole; None without stratification."
     )
     left_out: list[str] = result_field(
-        "Arrays with another number of rows, which are not copied.", default_factory=list
+        "Arrays with another number of rows, which are not copied.",
+        default_factory=list,
+        line="left out",
+        text=lambda r: [f"{', '.join(r['left_out'])}: not as many rows as X"] if r["left_out"] else [],
     )
     shared_rows: int = result_field(
-        "About how many test rows are equal to training rows; counted when both parts are written.", default=0
+        "About how many test rows are equal to training rows; counted when both parts are written.",
+        default=0,
+        line="duplicate rows",
+        text=_shared_text,
     )
-    already_split: bool = result_field("Whether both parts existed, and nothing was written.", default=False)
+    already_split: bool = result_field(
+        "Whether both parts existed, and nothing was written.",
+        default=False,
+        line="state",
+        text=lambda r: "both exist; nothing was written" if r["already_split"] else None,
+    )
     fraction: float = result_field(
-        "The requested fraction of test rows, which whole groups and equal times may miss.", default=0.0
+        "The requested fraction of test rows, which whole groups and equal times may miss.",
+        default=0.0,
+        line="remark",
+        text=_missed_text,
     )
 
 

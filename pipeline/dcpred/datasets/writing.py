@@ -6,7 +6,7 @@ import secrets
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ import zarr
 from numpy.typing import NDArray
 
 from dcpred.datasets.table import Batch, Table
+from dcpred.execution.progress import counted
+from dcpred.summary import and_more
 from dcpred_tasks.artifacts.trained_rows import Hashes, mixed
 from dcpred_tasks.errors import DataError, DcpredError, InterruptedRunError
 from dcpred_tasks.result_fields import result_class, result_field
@@ -33,6 +35,9 @@ from dcpred_tasks.storage.zarr_arrays import (
 )
 
 LISTED = 20  # maximum number of rows, and of features, to name
+
+
+NAMED = 5  # maximum number of rows, and of features, to name
 
 
 @result_class
@@ -56,6 +61,34 @@ class NotFinite:
     )
     n_targets: int = result_field("Number of infinite targets.")
     target_rows: list[int] = result_field("The first rows with infinite targets.")
+
+
+def not_finite_texts(r: Mapping[str, Any]) -> list[str]:
+    """What is not finite in imported data, where it is, and the consequence; nothing if all is finite."""
+    texts = []
+    if r["n_rows"]:
+        names = [
+            (f["feature"] if f["name"] is None else f["name"], f["n_rows"]) for f in r["features"][:NAMED]
+        ]
+        features = [f"feature {name} ({counted(n, 'row', 'rows')})" for name, n in names]
+        texts.append(
+            f"{counted(r['n_rows'], 'row of X holds', 'rows of X hold')} NaN or infinity "
+            f"({_first(r['rows'], r['n_rows'])}) in {and_more(features, r['n_features'])}; "
+            "NaN is a missing value, which a model may accept (setting missing); training refuses infinity,"
+            " and scoring gives it status 2"
+        )
+    if r["n_targets"]:
+        texts.append(
+            f"{counted(r['n_targets'], 'value of y is', 'values of y are')} infinite "
+            f"({_first(r['target_rows'], r['n_targets'])}); training refuses such rows"
+        )
+    return texts
+
+
+def _first(numbers: Sequence[int], n: int) -> str:
+    """The first of n rows, in words."""
+    first = and_more([f"{number:,}" for number in numbers[:NAMED]], n)
+    return f"{'row' if n == 1 else 'rows'} {first}, counted from 0"
 
 
 class NotFiniteSurvey:

@@ -9,7 +9,7 @@ from dcpred.model_export.onnx_graph import onnx_bytes
 from dcpred.serving import ServedModel, load_model
 from dcpred.summary import Summary
 from dcpred_tasks.errors import DataError, SettingsError
-from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.result_fields import result_class, result_field, size
 from dcpred_tasks.storage.addresses import local_path
 from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, create_bytes
 
@@ -20,10 +20,14 @@ WRITERS = {".onnx": onnx_bytes, ".c": c_bytes}
 class ExportedModel(Summary):
     """A written model file."""
 
-    path: str = result_field("Path of the file.")
+    path: str = result_field(
+        "Path of the file.", line="file", text=lambda r: f"{r['path']}  ({size(r['n_bytes'])})"
+    )
     dtype: str = result_field("Data type of the rows that it takes.")
     features: tuple[str, ...] = result_field(
-        "The name of each feature of a row, with the numbers of its categories if it has any."
+        "The name of each feature of a row, with the numbers of its categories if it has any.",
+        line="rows",
+        text=lambda r: f"{len(r['features']):,} features of {r['dtype']}",
     )
     n_bytes: int = result_field("Size of the file in bytes.")
 

@@ -20,7 +20,7 @@ that ends at any moment leaves readers a complete run.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cache, partial
@@ -39,7 +39,7 @@ from dcpred.refreshing.incremental_run import IncrementalRun, Job
 from dcpred.refreshing.limits import Limits, drift_by_run, ignored_features, without_ignored
 from dcpred.refreshing.parts import Parts, check_parts, check_run, find_parts
 from dcpred.refreshing.root import Root, Settings, is_root, open_root
-from dcpred.runs.bad_rows import BadRowLimit
+from dcpred.runs.bad_rows import BadRowLimit, without_score
 from dcpred.runs.latest import latest_run, point_to
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.planning import check_outputs, plan_run
@@ -51,8 +51,8 @@ from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, SettingsError
 from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
-from dcpred_tasks.result_fields import measured, result_class, result_field
-from dcpred_tasks.scoring.drift_fields import Drift
+from dcpred_tasks.result_fields import Unit, measured, result_class, result_field
+from dcpred_tasks.scoring.drift_fields import Drift, drift_lines
 from dcpred_tasks.scoring.outputs import columns as columns_of
 from dcpred_tasks.scoring.scorer import arithmetic
 from dcpred_tasks.storage import zarr_arrays
@@ -66,37 +66,80 @@ from dcpred_tasks.task_bodies.score_block import models_that_score
 class PublishReport(Summary):
     """The runs that a publication by hand exchanged."""
 
-    latest: str = result_field("Name of the run that is the latest now.")
-    before: str = result_field('Name of the run that was the latest before; "" if there was none.')
+    latest: str = result_field("Name of the run that is the latest now.", unit=Unit.TEXT, line="latest")
+    before: str = result_field(
+        'Name of the run that was the latest before; "" if there was none.',
+        line="before",
+        text=lambda r: r["before"] or "none",
+    )
+
+
+def _run_text(r: Mapping[str, Any]) -> str:
+    state = {
+        "published": "it is the latest now",
+        "unchanged": "nothing changed; nothing was written",
+        "kept": f"not published, limits exceeded: {r['why_kept']}",
+        "left": f"left alone: {r['why_kept']}",
+    }[str(r["state"])]
+    if r["state"] == "unchanged" and r["taken_blocks"] + r["scored_blocks"]:
+        state = "made again: it was missing or modified"
+    return f"{r['run']}  ({state})"
+
+
+def _rows_text(r: Mapping[str, Any]) -> str:
+    n_bad = without_score(r["status"])
+    return f"{r['n_rows']:,}" + (f", {n_bad:,} of them without a score" if n_bad else "")
 
 
 @result_class
 class RefreshReport(Summary):
     """The result of a refresh."""
 
-    root: str = result_field("Directory or address of the runs.")
-    run: str = result_field("Name of the run with the scores of the current input, in `root/runs`.")
+    root: str = result_field("Directory or address of the runs.", unit=Unit.TEXT, line="root")
+    run: str = result_field(
+        "Name of the run with the scores of the current input, in `root/runs`.", line="run", text=_run_text
+    )
     state: str = result_field(
         "published; unchanged: it was the latest already; kept: it is beyond its limits; left: a"
         " person replaced it by another one."
     )
-    latest: str = result_field('Name of the current latest run; "" if there is none.')
-    n_rows: int = result_field("Number of rows of the run.")
-    n_blocks: int = result_field("Number of blocks of the run.")
+    latest: str = result_field(
+        'Name of the current latest run; "" if there is none.',
+        line="latest",
+        text=lambda r: r["latest"] or "none yet",
+    )
+    n_rows: int = result_field("Number of rows of the run.", line="rows", text=_rows_text)
+    n_blocks: int = result_field(
+        "Number of blocks of the run.",
+        line="blocks",
+        text="{n_blocks:,}; now {taken_blocks:,} reused and {scored_blocks:,} scored",
+    )
     taken_blocks: int = result_field("Number of blocks that this call reused from an earlier run.")
     scored_blocks: int = result_field("Number of blocks that this call scored.")
     status: dict[str, int] = result_field("Number of rows by status code.")
-    drift: dict[str, Any] = result_field("Drift of all rows, as in the manifest.", of=Drift)
+    drift: dict[str, Any] = result_field(
+        "Drift of all rows, as in the manifest.",
+        of=Drift,
+        line="drift",
+        text=lambda r: drift_lines(r["drift"]),
+    )
     new_drift: dict[str, Any] | None = result_field(
         "Drift of the rows in blocks of this run that were not reused; None for a run that was the"
         " latest already.",
         of=Drift,
+        line="drift of new",
+        text=lambda r: drift_lines(r["new_drift"], "drift of new"),
     )
     why_kept: str = result_field('Why another run is the latest; "" if none is.')
-    removed: list[str] = result_field("Names of the removed runs, which exceeded `keep`.")
-    seconds: float = result_field("Time of the whole call, in seconds.")
+    removed: list[str] = result_field(
+        "Names of the removed runs, which exceeded `keep`.", unit=Unit.TEXT, line="removed"
+    )
+    seconds: float = result_field("Time of the whole call, in seconds.", unit=Unit.SECONDS, line="seconds")
     gone: tuple[str, ...] = result_field(
-        "Addresses of removed inputs, where there are several; their scores are kept.", default=()
+        "Addresses of removed inputs, where there are several; their scores are kept.",
+        default=(),
+        line="gone",
+        text=lambda r: [f"{', '.join(r['gone'])} (their scores stay)"] if r["gone"] else [],
     )
 
 

@@ -2,7 +2,8 @@
 
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.model.label_rule import Costs, is_cost
 from dcpred_tasks.model.uncertainty import LARGEST_ALPHA, LEAST_ALPHA
-from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.result_fields import Listing, Unit, result_class, result_field
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.atomic_files import is_system_file
 from dcpred_tasks.storage.place import (
@@ -223,35 +224,69 @@ def _damaged(place: Place) -> PlanConflictError:
     )
 
 
+def _ended_text(r: Mapping[str, Any]) -> str:
+    if r["state"] == "unfinished":
+        return f"{r['done_blocks']:,} blocks done"
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(r["ended"])) if r["ended"] else "–"
+
+
 @result_class
 class RunLine:
     """One run of a root."""
 
-    run: str = result_field("Name of the run.")
+    run: str = result_field("Name of the run.", unit=Unit.TEXT, column="run")
     state: str = result_field(
         "latest, finished, unfinished (another refresh resumes or removes it), or damaged (its"
-        " manifest is modified)."
+        " manifest is modified).",
+        unit=Unit.TEXT,
+        column="state",
     )
-    ended: float | None = result_field("When it was finished, in seconds since 1970; None if it is not.")
-    n_rows: int = result_field("Number of rows.", default=0)
-    n_blocks: int = result_field("Number of blocks.", default=0)
+    ended: float | None = result_field(
+        "When it was finished, in seconds since 1970; None if it is not.",
+        column="finished",
+        text=_ended_text,
+        unit=Unit.TEXT,
+    )
+    n_rows: int = result_field("Number of rows.", default=0, unit=Unit.COUNT, column="rows")
+    n_blocks: int = result_field("Number of blocks.", default=0, unit=Unit.COUNT, column="blocks")
     done_blocks: int = result_field("Number of blocks with a commit record.", default=0)
-    taken_blocks: int = result_field("Number of blocks that were reused from earlier runs.", default=0)
-    n_bad: int = result_field("Number of rows without a score.", default=0)
-    drift_is_large: bool = result_field("Whether the drift of the run exceeds a threshold.", default=False)
+    taken_blocks: int = result_field(
+        "Number of blocks that were reused from earlier runs.", default=0, unit=Unit.COUNT, column="reused"
+    )
+    n_bad: int = result_field("Number of rows without a score.", default=0, unit=Unit.COUNT, column="bad")
+    drift_is_large: bool = result_field(
+        "Whether the drift of the run exceeds a threshold.",
+        default=False,
+        column="drift",
+        text=lambda r: "large" if r["drift_is_large"] else "–",
+        unit=Unit.TEXT,
+    )
     model_hash: str = result_field("Hash of the model of the run.", default="")
+
+
+def _runs_listing(r: Mapping[str, Any]) -> Listing:
+    more = r["n_runs"] - len(r["runs"])
+    return Listing(r["runs"], more=f"and {more:,} more" if more > 0 else "")
 
 
 @result_class
 class RootStatus(Summary):
     """The last runs of a root, the newest first."""
 
-    root: str = result_field("Directory or address of the runs.")
-    data: str = result_field("Address of the input.")
-    latest: str = result_field('Name of the latest run; "" if there is none yet.')
-    driver: str = result_field('Host and process of the current driver; "" if there is none.')
+    root: str = result_field("Directory or address of the runs.", unit=Unit.TEXT, line="root")
+    data: str = result_field("Address of the input.", unit=Unit.TEXT, line="data")
+    latest: str = result_field(
+        'Name of the latest run; "" if there is none yet.',
+        line="latest",
+        text=lambda r: r["latest"] or "none yet",
+    )
+    driver: str = result_field(
+        'Host and process of the current driver; "" if there is none.',
+        line="driver",
+        text=lambda r: r["driver"] and f"{r['driver']} refreshes it now",
+    )
     n_runs: int = result_field("Number of runs.")
-    runs: list[RunLine] = result_field("The last runs, the newest first.")
+    runs: list[RunLine] = result_field("The last runs, the newest first.", table=_runs_listing)
 
 
 @typed

@@ -1,7 +1,7 @@
 """Describe what lies at a path: a data set, a model, or the output of a scoring run."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,12 @@ import numpy as np
 import zarr
 
 from dcpred.cost import CostParts, cost_parts
+from dcpred.datasets.schema_text import schema_texts
+from dcpred.execution.progress import counted
 from dcpred.runs.latest import LINK, MANIFEST, PLAN, SETTINGS, run_meant
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.manifest import Manifest
-from dcpred.training.column_report import MapFacts, describe_map
+from dcpred.training.column_report import MapFacts, describe_map, map_in_words
 from dcpred.training.reports import TrainReport
 from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact
@@ -21,8 +23,9 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.label_rule import threshold_of
 from dcpred_tasks.model.target_encoding import FEWEST_POSITIONS
-from dcpred_tasks.result_fields import Unit, result_class, result_field
+from dcpred_tasks.result_fields import ABSENT, Lines, Unit, result_class, result_field
 from dcpred_tasks.schema.schema import ATTRIBUTE, SchemaDocument, read_schema
+from dcpred_tasks.scoring.drift_fields import drift_lines
 from dcpred_tasks.scoring.scorer import described
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_group, open_node
@@ -40,6 +43,14 @@ class CodedFeature:
     feature: int = result_field("Number of the feature, from 0.", when="categories")
     name: str | None = result_field("Its name.", when="categories")
     codes: list[int] = result_field("The codes that have a column.", when="categories")
+
+
+@result_class
+class TargetEncoded:
+    feature: int = result_field("Number of the feature, from 0.", when="target encoding")
+    name: str | None = result_field("Its name.", when="target encoding")
+    categories: int = result_field("Number of its categories.", when="target encoding")
+    means: int = result_field("Number of means of each.", when="target encoding")
 
 
 @result_class
@@ -96,6 +107,69 @@ class Provenance:
     feature_names: list[str] = result_field("Names of the features.")
 
 
+NAMED = 10  # maximum number of features with missing values to name
+
+
+def _coded_text(r: Mapping[str, Any]) -> dict[str, str] | Any:
+    """The number of categories of each one-hot encoded feature."""
+    return {
+        _named(line): counted(len(line["codes"]), "category has a column", "categories have a column")
+        for line in r["coded_features"]
+    } or ABSENT
+
+
+def _encoded_text(r: Mapping[str, Any]) -> dict[str, str] | Any:
+    return {
+        _named(line): f"target encoding of {counted(line['categories'], 'category', 'categories')}"
+        + (f" for {line['means']} classes" if line["means"] > 1 else "")
+        for line in r.get("target_encoded", ())
+    } or ABSENT
+
+
+def _gaps_text(r: Mapping[str, Any]) -> Any:
+    """The features with the most missing values, and what replaces theirs."""
+    if r["gaps"] is None:
+        return None
+    features = r["gaps"]["features"]
+    texts: dict[str, Any] = {
+        _named(line): f"in {100 * line['share']:.3g} % of sampled rows, as {line['value']:.6g}"
+        + (", with an indicator" if line["indicator"] else "")
+        for line in sorted(features, key=lambda line: -line["share"])[:NAMED]
+    }
+    more = {"further features": len(features) - NAMED} if len(features) > NAMED else {}
+    return texts | more or "known, and in no sampled row"
+
+
+def _named(line: Mapping[str, Any]) -> str:
+    return str(line["feature"] if line["name"] is None else line["name"])
+
+
+def _map_text(r: Mapping[str, Any]) -> str | None:
+    return map_in_words(r["feature_map"])
+
+
+def _cost_text(r: Mapping[str, Any]) -> Any:
+    return r["predicted_cost"] or "measured by dcpred evaluate"
+
+
+def _schema_lines(r: Mapping[str, Any]) -> Any:
+    return Lines(schema_texts(r["schema"])) or ABSENT
+
+
+def _size_text(r: Mapping[str, Any]) -> Any:
+    """The size, which is None where a server does not list objects."""
+    return "not known" if r["bytes_on_disk"] is None else r["bytes_on_disk"]
+
+
+def _arrays_text(r: Mapping[str, Any]) -> dict[str, Any]:
+    unlisted = {"missing_chunks": "not known"}
+    return {n: a | (unlisted if a["missing_chunks"] is None else {}) for n, a in r["arrays"].items()}
+
+
+def _drift_lines(r: Mapping[str, Any]) -> Lines:
+    return Lines([*drift_lines((r["manifest"] or {}).get("drift")), ("kind", r["kind"])])
+
+
 @result_class
 class ModelFacts:
     """What a model holds."""
@@ -108,12 +182,19 @@ class ModelFacts:
     threshold: float = result_field("Minimum probability for the label of the second.", when="two classes")
     n_features: int = result_field("Number of features.", unit=Unit.COUNT, headline="features")
     n_columns: int = result_field("Number of columns that kernels read, after encoding.")
-    coded_features: list[CodedFeature] = result_field("The one-hot encoded features.")
-    gaps: ModelGaps | None = result_field("Missing values; None if the model refuses them.")
-    feature_map: MapFacts | None = result_field("The feature map; None without one.")
-    schema: SchemaDocument | None = result_field("The columns of the training table; None for a matrix.")
+    coded_features: list[CodedFeature] = result_field("The one-hot encoded features.", text=_coded_text)
+    target_encoded: list[TargetEncoded] = result_field(
+        "The target-encoded features.", when="target encoding", text=_encoded_text
+    )
+    gaps: ModelGaps | None = result_field("Missing values; None if the model refuses them.", text=_gaps_text)
+    feature_map: dict[str, Any] | None = result_field(
+        "The feature map; None without one.", of=MapFacts, text=_map_text
+    )
+    schema: dict[str, Any] | None = result_field(
+        "The columns of the training table; None for a matrix.", of=SchemaDocument, text=_schema_lines
+    )
     n_outputs: int = result_field("Number of decision values of a row.")
-    kernel: KernelFacts = result_field("The kernel.")
+    kernel: dict[str, Any] = result_field("The kernel.", of=KernelFacts)
     n_leaves: int = result_field("Number of leaves.", unit=Unit.COUNT, headline="leaves")
     n_constant_leaves: int = result_field("Number of leaves without landmarks.")
     tree_depth: int = result_field("Depth of the tree.")
@@ -125,15 +206,17 @@ class ModelFacts:
     n_products: int = result_field("Number of pairwise products.")
     n_triangle: int = result_field("Number of triangle points.")
     support_vectors: int | None = result_field("Number of stored support vectors; None without them.")
-    predicted_cost: CostParts | None = result_field("Predicted cost of a row; None for baselines.")
+    predicted_cost: dict[str, float] | None = result_field(
+        "Predicted cost of a row; None for baselines.", of=CostParts, text=_cost_text
+    )
     engine: str = result_field("The scoring engine, and its level of instructions.")
     compact_bytes: int = result_field(
         "Size of the model in memory, in bytes.", unit=Unit.BYTES, headline="size"
     )
-    bytes_on_disk: int = result_field("Size of the model on disk, in bytes.")
+    bytes_on_disk: int | None = result_field("Size of the model on disk, in bytes.", text=_size_text)
     settings: dict[str, Any] = result_field("Settings by name.")
     shrunk: list[str] = result_field("Sentences on settings that the data limited.")
-    provenance: Provenance = result_field("Where the model comes from.")
+    provenance: dict[str, Any] = result_field("Where the model comes from.", of=Provenance)
 
 
 @result_class
@@ -143,32 +226,46 @@ class DataFacts:
     kind: str = result_field("data.")
     path: str = result_field("Path of the data set.")
     arrays: dict[str, Any] = result_field(
-        "The arrays by name: shape, dtype, chunks, shards, missing_chunks and attributes."
+        "The arrays by name: shape, dtype, chunks, shards, missing_chunks and attributes.", text=_arrays_text
     )
-    schema: SchemaDocument | None = result_field("The columns of the table; None for a matrix.")
-    bytes_on_disk: int = result_field("Size on disk, in bytes.")
+    schema: dict[str, Any] | None = result_field(
+        "The columns of the table; None for a matrix.", of=SchemaDocument, text=_schema_lines
+    )
+    bytes_on_disk: int | None = result_field("Size on disk, in bytes.", text=_size_text)
     hash: str = result_field("Digest of the shapes and types of all arrays.")
+
+
+@result_class
+class TrainingFacts:
+    """What an unfinished training holds."""
+
+    kind: str = result_field("training.")
+    path: str = result_field("Path of the training.")
+    run: str | None = result_field("Hash of the training; None if it is unknown.")
+    fitted_leaves: int = result_field("Number of fitted leaves.")
 
 
 @result_class
 class OutputFacts:
     """What an output holds."""
 
-    kind: str = result_field("scores.")
+    kind: str = result_field("scores.", text=_drift_lines)
     path: str = result_field("Path of the output.")
     finished: bool = result_field("Whether there is a manifest.")
     blocks_done: int = result_field("Number of blocks with a commit record.")
     n_blocks: int = result_field("Number of blocks.")
     arrays: dict[str, Any] = result_field(
-        "The arrays by name: shape, dtype, chunks, shards, missing_chunks and attributes."
+        "The arrays by name: shape, dtype, chunks, shards, missing_chunks and attributes.", text=_arrays_text
     )
-    bytes_on_disk: int = result_field("Size on disk, in bytes.")
-    plan: dict[str, Any] = result_field("The plan of the run.", of=ScoreRun)
-    manifest: Manifest | None = result_field("The manifest; None before the end of the run.")
+    bytes_on_disk: int | None = result_field("Size on disk, in bytes.", text=_size_text)
+    plan: dict[str, Any] | None = result_field("The plan of the run.", of=ScoreRun)
+    manifest: dict[str, Any] | None = result_field(
+        "The manifest; None before the end of the run.", of=Manifest
+    )
 
 
-def inspect_path(path: str | Path) -> dict[str, Any]:
-    """A description for JSON; its "kind" is data, model, scores or training. Raises RefusedErrors."""
+def inspect_path(path: str | Path) -> ModelFacts | DataFacts | OutputFacts | TrainingFacts:
+    """A description. Raises RefusedErrors."""
     place = open_place(run_meant(path))
     if place.read(MODEL_FILE) is not None:
         return _model(place)
@@ -177,88 +274,75 @@ def inspect_path(path: str | Path) -> dict[str, Any]:
     if place.read("job.json") is not None:
         leaves = len([name for name in place.names("leaves") if name.endswith(".npz")])
         run = (read_own_document(place, "job.json") or {}).get("run")
-        return {"kind": "training", "path": place.address, "run": run, "fitted_leaves": leaves}
+        return TrainingFacts("training", place.address, run, leaves)
     if place.lists and not place.is_there():
         raise DataError(f"Cannot inspect {path}: it does not exist. Check the path.")
     return _data(place, path)
 
 
-def _model(place: Place) -> dict[str, Any]:
+def _model(place: Place) -> ModelFacts:
     artifact = open_artifact(place.address)
     model = artifact.model(support=artifact.has_support)  # support vectors are read to check every byte
-    rows, encoded = model.leaf_rows, _target_encoded(model, artifact.feature_names)
+    rows, threshold = model.leaf_rows, threshold_of(model)
     landmarks, names = np.diff(model.landmark_at), model.scaling.names(artifact.feature_names)
-    arrays = artifact.body["arrays"]
-    return {
-        "kind": "model",
-        "path": place.address,
-        "hash": artifact.hash,
-        "task": model.task,
-        "classes": list(model.classes),
-        **({"threshold": threshold} if (threshold := threshold_of(model)) is not None else {}),
-        "n_features": model.n_features,
-        "n_columns": model.n_columns,
-        "coded_features": _coded(model, artifact.feature_names),
-        **({"target_encoded": encoded} if encoded else {}),
-        "gaps": _gaps(model, names),
-        "feature_map": describe_map(model.scaling),
-        "schema": artifact.schema.document() if artifact.schema else None,
-        "n_outputs": model.n_outputs,
-        "kernel": artifact.body["kernel"],
-        "n_leaves": model.n_leaves,
-        "n_constant_leaves": _constant(model, landmarks),
-        "tree_depth": model.tree.depth,
-        "rows_per_leaf": {
-            "total": int(rows.sum()),
-            "min": int(rows.min()),
-            "median": float(np.median(rows)),
-            "max": int(rows.max()),
-        },
-        "n_landmarks": len(model.landmarks),
-        "landmarks_per_leaf": {"min": int(landmarks.min()), "max": int(landmarks.max())},
-        "n_products": len(model.pairs),
-        "n_triangle": int(
-            sum(t // max(m, 1) for t, m in zip(np.diff(model.triangle_at), landmarks, strict=True))
-        ),
-        "support_vectors": arrays["support_vectors"]["shape"][0] if artifact.has_support else None,
-        "predicted_cost": cost_parts(model),
-        "engine": described(model),
-        "compact_bytes": model.nbytes,
-        "bytes_on_disk": _size(place),
-        "settings": {
+    body = artifact.body
+    n_triangle = (t // max(m, 1) for t, m in zip(np.diff(model.triangle_at), landmarks, strict=True))
+    return ModelFacts(
+        kind="model",
+        path=place.address,
+        hash=artifact.hash,
+        task=model.task,
+        classes=list(model.classes),
+        threshold=ABSENT if threshold is None else threshold,
+        n_features=model.n_features,
+        n_columns=model.n_columns,
+        coded_features=_coded(model, artifact.feature_names),
+        target_encoded=_target_encoded(model, artifact.feature_names) or ABSENT,
+        gaps=_gaps(model, names),
+        feature_map=describe_map(model.scaling),
+        schema=artifact.schema.document() if artifact.schema else None,
+        n_outputs=model.n_outputs,
+        kernel=body["kernel"],
+        n_leaves=model.n_leaves,
+        n_constant_leaves=_constant(model, landmarks),
+        tree_depth=model.tree.depth,
+        rows_per_leaf=RowsPerLeaf(int(rows.sum()), int(rows.min()), float(np.median(rows)), int(rows.max())),
+        n_landmarks=len(model.landmarks),
+        landmarks_per_leaf=LandmarksPerLeaf(int(landmarks.min()), int(landmarks.max())),
+        n_products=len(model.pairs),
+        n_triangle=int(sum(n_triangle)),
+        support_vectors=body["arrays"]["support_vectors"]["shape"][0] if artifact.has_support else None,
+        predicted_cost=cost_parts(model),
+        engine=described(model),
+        compact_bytes=model.nbytes,
+        bytes_on_disk=_size(place),
+        settings={
             "categorical": Settings.categorical,
             "missing": Settings.missing,
             "feature_map": Settings.feature_map,
-            **artifact.body["settings"],
+            **body["settings"],
         },
-        "shrunk": _shrunk(artifact.body["settings"], landmarks, model.n_leaves),
-        "provenance": {k: v for k, v in artifact.provenance.items() if k != KEY},
-    }
+        shrunk=_shrunk(body["settings"], landmarks, model.n_leaves),
+        provenance={k: v for k, v in artifact.provenance.items() if k != KEY},
+    )
 
 
-def _coded(model: Model, names: tuple[str, ...] | None) -> list[dict[str, Any]]:
+def _coded(model: Model, names: tuple[str, ...] | None) -> list[CodedFeature]:
     """The one-hot encoded features, and the categories of each that have a column."""
     coding = model.scaling.coding
     if coding is None:
         return []
-    return [
-        {"feature": f, "name": names[f] if names else None, "codes": coding.codes(f)} for f in coding.features
-    ]
+    return [CodedFeature(f, names[f] if names else None, coding.codes(f)) for f in coding.features]
 
 
-def _target_encoded(model: Model, names: tuple[str, ...] | None) -> list[dict[str, Any]]:
+def _target_encoded(model: Model, names: tuple[str, ...] | None) -> list[TargetEncoded]:
     """The target-encoded features, and how many categories and means each has."""
     targets = model.scaling.targets
     if targets is None:
         return []
     sizes = np.diff(targets.at) - FEWEST_POSITIONS
     return [
-        {
-            "feature": int(f),
-            "name": names[f] if names else None,
-            "categories": int(n),
-            "means": targets.n_means,
-        }
+        TargetEncoded(int(f), names[f] if names else None, int(n), targets.n_means)
         for f, n in zip(targets.feature, sizes, strict=True)
     ]
 
@@ -269,7 +353,7 @@ def _constant(model: Model, landmarks: Any) -> int:
     return sum(model.leaf_model(leaf) is None for leaf in range(model.n_leaves))
 
 
-def _gaps(model: Model, names: Sequence[str] | None) -> dict[str, Any] | None:
+def _gaps(model: Model, names: Sequence[str] | None) -> ModelGaps | None:
     """Features with missing values in sampled rows, their replacements, indicators; None if NaN is bad."""
     coding = model.scaling.coding
     if coding is None or coding.gap is None:
@@ -279,18 +363,12 @@ def _gaps(model: Model, names: Sequence[str] | None) -> dict[str, Any] | None:
         shares = model.reference.gaps
     indicated = set(coding.indicated.tolist())
     features = sorted(set(np.flatnonzero(shares).tolist()) | indicated)
-    return {
-        "features": [
-            {
-                "feature": f,
-                "name": names[f] if names else None,
-                "share": float(shares[f]),
-                "value": float(coding.gap[f]),
-                "indicator": f in indicated,
-            }
+    return ModelGaps(
+        [
+            GapFeature(f, names[f] if names else None, float(shares[f]), float(coding.gap[f]), f in indicated)
             for f in features
         ]
-    }
+    )
 
 
 def _shrunk(settings: dict[str, Any], landmarks: Any, n_leaves: int) -> list[str]:
@@ -307,25 +385,23 @@ def _shrunk(settings: dict[str, Any], landmarks: Any, n_leaves: int) -> list[str
     return remarks
 
 
-def _scores(place: Place) -> dict[str, Any]:
+def _scores(place: Place) -> OutputFacts:
     ledger = open_ledger(place.address)
-    manifest = ledger.whole_manifest()
-    done = list_records(ledger.run)
     group = ledger.run.scores if "zarr.json" in place.names("scores.zarr") else None
-    return {
-        "kind": "scores",
-        "path": place.address,
-        "finished": MANIFEST in place.names(""),
-        "blocks_done": len(done),
-        "n_blocks": ledger.n_blocks,
-        "arrays": _arrays(open_group(group)) if group else {},
-        "bytes_on_disk": _size(place),
-        "plan": read_own_document(place, PLAN),
-        "manifest": manifest,
-    }
+    return OutputFacts(
+        kind="scores",
+        path=place.address,
+        finished=MANIFEST in place.names(""),
+        blocks_done=len(list_records(ledger.run)),
+        n_blocks=ledger.n_blocks,
+        arrays=_arrays(open_group(group)) if group else {},
+        bytes_on_disk=_size(place),
+        plan=read_own_document(place, PLAN),
+        manifest=ledger.whole_manifest(),
+    )
 
 
-def _data(place: Place, path: str | Path) -> dict[str, Any]:
+def _data(place: Place, path: str | Path) -> DataFacts:
     try:
         node = open_node(place.address)
     except DataError:
@@ -340,14 +416,14 @@ def _data(place: Place, path: str | Path) -> dict[str, Any]:
     arrays = {"X": _array(node)} if isinstance(node, zarr.Array) else _arrays(node)
     document = None if isinstance(node, zarr.Array) else node.attrs.get(ATTRIBUTE)
     schema = None if document is None else read_schema(document, place.address)
-    return {
-        "kind": "data",
-        "path": place.address,
-        "arrays": arrays,
-        "schema": None if schema is None else schema.document(),
-        "bytes_on_disk": _size(place),
-        "hash": digest_json(arrays),
-    }
+    return DataFacts(
+        kind="data",
+        path=place.address,
+        arrays=arrays,
+        schema=None if schema is None else schema.document(),
+        bytes_on_disk=_size(place),
+        hash=digest_json(arrays),
+    )
 
 
 def _arrays(group: zarr.Group) -> dict[str, Any]:

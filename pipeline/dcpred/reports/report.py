@@ -49,19 +49,17 @@ from dcpred.runs.latest import PLAN, RUNS, SETTINGS, run_meant
 from dcpred.runs.ledger import open_ledger
 from dcpred.serving import ServedModel
 from dcpred.training.column_report import describe_map, map_in_words
-from dcpred.training.reports import Point
-from dcpred.training.search_result import (
-    checked_search,
+from dcpred.training.quality import (
     interval_words,
     is_share,
     judged,
     less_is_better,
-    paint_frontier,
     quality_name,
     unseen_words,
-    with_cost,
     words_of,
 )
+from dcpred.training.reports import Point, with_cost
+from dcpred.training.search_result import checked_search, paint_frontier
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, Artifact, open_artifact
 from dcpred_tasks.dtypes import Status
@@ -70,6 +68,7 @@ from dcpred_tasks.evaluation.counts import known_targets
 from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model.compact_model import Model, Scores, score_rows
 from dcpred_tasks.model.contributions import known_importances
+from dcpred_tasks.result_fields import document_of
 from dcpred_tasks.scoring.outputs import DECISION
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array
@@ -98,7 +97,7 @@ def model_page(address: str, evaluated: dict[str, Any] | None, search: list[Sect
     evaluated  its evaluation by `evaluate`, if data were given
     search     sections of the search for its settings, if it is known
     """
-    summary = inspect_path(address)
+    summary = document_of(inspect_path(address))
     artifact = open_artifact(address)
     model = artifact.model()
     names = artifact.feature_names

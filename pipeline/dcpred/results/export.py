@@ -16,16 +16,17 @@ import pyarrow as pa
 import zarr
 
 from dcpred.execution.progress import show, show_step
+from dcpred.pages import plain
 from dcpred.public import typed
 from dcpred.results.stored_scores import StoredScores, open_stored
 from dcpred.runs.input_identity import arrays_beside, same_rows
 from dcpred.runs.ledger import open_ledger
-from dcpred.summary import Summary
+from dcpred.summary import Summary, and_more
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError, DcpredError, SettingsError, doubled, listed
-from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.result_fields import Unit, result_class, result_field
 from dcpred_tasks.storage.addresses import (
     absolute,
     check_writable,
@@ -113,15 +114,30 @@ def _publish(partial: Path, path: Path) -> None:
     sync_directory(path.absolute().parent)
 
 
+def _rows_text(r: Mapping[str, Any]) -> str:
+    some = "" if r["n_written"] == r["n_rows"] else f" of {r['n_rows']:,}"
+    return f"{r['n_written']:,}{some}" + ("" if r["finished"] else "; the run is not finished")
+
+
+def _columns_text(r: Mapping[str, Any]) -> str:
+    """The first names that fit on a line of 80 characters."""
+    names = [plain(name, 24) for name in r["columns"]]
+    while len(", ".join(names)) > 55 and len(names) > 1:
+        names.pop()
+    return and_more(names, len(r["columns"]))
+
+
 @result_class
 class Exported(Summary):
     """The exported table."""
 
     output: str = result_field("Path or address of the run.")
-    out: str = result_field("Path of the table.")
-    n_rows: int = result_field("Number of rows of the run.")
+    out: str = result_field("Path of the table.", unit=Unit.TEXT, line="table")
+    n_rows: int = result_field("Number of rows of the run.", line="rows", text=_rows_text)
     n_written: int = result_field("Number of rows of the table.")
-    columns: list[str] = result_field("Names of the columns of the table.")
+    columns: list[str] = result_field(
+        "Names of the columns of the table.", line="columns", text=_columns_text
+    )
     beside: str | None = result_field(
         "The data set of the extra columns, or several with commas; None for none."
     )

@@ -15,7 +15,7 @@ from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.feature_names import feature_names
-from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.result_fields import Listing, Unit, result_class, result_field
 from dcpred_tasks.scoring.statistics import why_unscored
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array
@@ -74,17 +74,41 @@ def no_row_scored(manifest: Mapping[str, Any]) -> str:
     return why_unscored(counts, listed, feature_names(open_array(manifest["x"])))
 
 
+def unscored_text(status: str, feature: int | None) -> str:
+    """Why a row has no score."""
+    return status.replace("_", " ") + (f" {feature}" if feature is not None and feature >= 0 else "")
+
+
 @result_class
 class BadRow:
     """A row without a score."""
 
-    block: int = result_field("Number of the block, from 0.")
-    row: int = result_field("Number of the row in X, from 0.")
-    code: int = result_field("Status code.")
-    status: str = result_field("Name of that status.")
+    block: int = result_field("Number of the block, from 0.", unit=Unit.COUNT, column="block")
+    row: int = result_field("Number of the row in X, from 0.", unit=Unit.COUNT, column="row")
+    code: int = result_field("Status code.", unit=Unit.COUNT, column="code")
+    status: str = result_field(
+        "Name of that status.",
+        column="status",
+        text=lambda r: unscored_text(r["status"], r["feature"]),
+        unit=Unit.TEXT,
+    )
     feature: int | None = result_field(
         "Number of the first feature that is not finite; None if there is none or it was not recorded."
     )
+
+
+def _bad_text(r: Mapping[str, Any]) -> str:
+    left = r["n_blocks"] - r["done_blocks"]
+    undone = f"; {left:,} of {r['n_blocks']:,} blocks are not done yet" if left else ""
+    if not r["n_bad"]:
+        return f"every row of the finished blocks has a score{undone}"
+    kinds = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in r["status"].items())
+    return f"{r['n_bad']:,} of {r['n_rows']:,} rows have no score: {kinds}{undone}"
+
+
+def _bad_listing(r: Mapping[str, Any]) -> Listing:
+    more = f"and {r['n_more']:,} more; use a larger --limit, and --all where a block has many"
+    return Listing(r["rows"], more=more if r["n_more"] else "")
 
 
 @result_class
@@ -95,9 +119,9 @@ class BadRows:
     n_rows: int = result_field("Number of rows of X.")
     n_blocks: int = result_field("Number of blocks of the run.")
     done_blocks: int = result_field("Number of blocks with a commit record.")
-    n_bad: int = result_field("Number of rows without a score in those blocks.")
+    n_bad: int = result_field("Number of rows without a score in those blocks.", line="rows", text=_bad_text)
     status: dict[str, int] = result_field("Number of these rows by the name of their status.")
-    rows: list[BadRow] = result_field("The listed rows.")
+    rows: list[BadRow] = result_field("The listed rows.", table=_bad_listing)
     n_more: int = result_field("Number of rows without a score beyond the listed ones.")
 
 

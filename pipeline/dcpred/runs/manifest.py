@@ -2,21 +2,22 @@
 
 import platform
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dcpred.execution.events import by_name, is_heard, record_event
 from dcpred.plan import BlockPlan
+from dcpred.runs.bad_rows import unscored_text, without_score
 from dcpred.runs.latest import PLAN
 from dcpred.runs.ledger import FORMAT, VERSION, Ledger
 from dcpred.runs.status import describe_run
-from dcpred.summary import Summary
+from dcpred.summary import Summary, and_more, memory_text, speed_text
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.process import peak_memory_bytes, versions
-from dcpred_tasks.result_fields import measured, result_class, result_field
-from dcpred_tasks.scoring.drift_fields import Drift
+from dcpred_tasks.result_fields import Unit, measured, result_class, result_field
+from dcpred_tasks.scoring.drift_fields import Drift, drift_lines
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.task_bodies.score_block import LISTED_ROWS
 from dcpred_tasks.task_bodies.zarr_chunks import metadata_name
@@ -101,27 +102,52 @@ class Manifest:
     checksum: str = result_field("Digest of this document without this key.")
 
 
+def _rows_text(r: Mapping[str, Any]) -> str:
+    names = r["manifest"]["status_names"]
+    status = ", ".join(f"{n:,} {names[code].replace('_', ' ')}" for code, n in r["status"].items())
+    return f"{r['n_rows']:,} ({status})"
+
+
+def _bad_rows_text(r: Mapping[str, Any]) -> str | None:
+    names = r["manifest"]["status_names"]
+    rows = [f"{row} ({unscored_text(names[str(code)], feature)})" for row, code, feature in r["bad_rows"][:5]]
+    return and_more(rows, without_score(r["status"])) if rows else None
+
+
 @result_class
 class ScoreReport(Summary):
     """The result of a scoring run."""
 
-    output: str = result_field("Path or address of the output.")
-    n_rows: int = result_field("Number of rows.")
-    n_blocks: int = result_field("Number of blocks.")
+    output: str = result_field("Path or address of the output.", line="output", unit=Unit.TEXT)
+    n_rows: int = result_field("Number of rows.", line="rows", text=_rows_text)
+    n_blocks: int = result_field(
+        "Number of blocks.",
+        line="blocks",
+        text="{n_blocks:,}, of which {scored_blocks:,} were scored now; all verified",
+    )
     scored_blocks: int = result_field("Number of blocks that this call scored; the others were done before.")
     seconds: float = result_field("Time of the whole call, in seconds.")
     rows_per_second: float = result_field(
-        "Rate of scoring in rows per second, without the start of the workers; 0 if there was nothing to do."
+        "Rate of scoring in rows per second, without the start of the workers; 0 if there was nothing to do.",
+        line="speed",
+        text=speed_text,
     )
     status: dict[str, int] = result_field("Number of rows by status code.")
     bad_rows: list[tuple[int, int, int]] = result_field(
-        "The first rows without a score: row, status code, first bad feature or -1."
+        "The first rows without a score: row, status code, first bad feature or -1.",
+        line="not scored",
+        text=_bad_rows_text,
     )
     worker_peak_memory_bytes: dict[str, int] = result_field(
-        "Peak memory of each worker process in bytes, by host:pid."
+        "Peak memory of each worker process in bytes, by host:pid.", line="peak memory", text=memory_text
     )
     driver_peak_memory_bytes: int = result_field("Peak memory of this process, in bytes.")
-    manifest: dict[str, Any] = result_field("The manifest, as in `output/manifest.json`.", of=Manifest)
+    manifest: dict[str, Any] = result_field(
+        "The manifest, as in `output/manifest.json`.",
+        of=Manifest,
+        line="drift",
+        text=lambda r: drift_lines(r["manifest"].get("drift")),
+    )
 
 
 def make_manifest(

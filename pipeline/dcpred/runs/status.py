@@ -3,7 +3,7 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred.execution.lease import lock_holder
-from dcpred.execution.progress import counted
+from dcpred.execution.progress import counted, duration
 from dcpred.runs.delta_rows import delta_table
 from dcpred.runs.ledger import FailedBlock, Ledger, open_ledger
 from dcpred.runs.shards import known_shards, shards_at_work
@@ -20,7 +20,7 @@ from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_r
 from dcpred_tasks.artifacts.drift_words import describe_drift
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import raw_moments
-from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.result_fields import Unit, result_class, result_field
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, OutputColumn
 from dcpred_tasks.scoring.statistics import HISTOGRAM, Statistics, decision_edges
 from dcpred_tasks.storage.addressed_arrays import open_array
@@ -40,31 +40,93 @@ class ShardStatus:
     done_blocks: int = result_field("Number of its blocks with a commit record.")
 
 
+LIMITED = ", with a higher limit if it ended at --max-bad-rows or --max-bad-fraction"
+SHARDS_SHOWN, FAILING_SHOWN = 8, 5
+
+
+def _state_text(r: Mapping[str, Any]) -> str:
+    return {
+        "finished": "finished",
+        "scoring": f"scoring, driven by {r['driver']}",
+        "stopped": f"stopped; run the same `dcpred score` again to resume{LIMITED}",
+    }[str(r["state"])]
+
+
+def _speed_text(r: Mapping[str, Any]) -> str | None:
+    rate, left = r["rows_per_second"], r["seconds_left"]
+    return f"{rate:,.0f} rows/s lately; {duration(left)} left at that speed" if rate else None
+
+
+def _commit_text(r: Mapping[str, Any]) -> str | None:
+    silent = r["seconds_since_commit"]
+    return None if silent is None or r["state"] == "finished" else f"{duration(silent)} ago"
+
+
+def _shards_text(r: Mapping[str, Any]) -> list[str]:
+    """Shards that are at work or have blocks left, the first few by name."""
+    if r["state"] == "finished" or not r["shards"]:
+        return []
+    busy = [s for s in r["shards"] if s["driver"] or s["done_blocks"] < s["n_blocks"]]
+    texts = [f"{len(r['shards']):,} have begun, {sum(bool(s['driver']) for s in busy):,} at work"]
+    texts += [
+        f"{s['shard']}: {s['done_blocks']:,} of {s['n_blocks']:,} blocks, "
+        + (s["driver"] or "stopped; run it again to resume")
+        for s in busy[:SHARDS_SHOWN]
+    ]
+    return texts + ([f"and {len(busy) - SHARDS_SHOWN:,} more"] if len(busy) > SHARDS_SHOWN else [])
+
+
+def _blocks_text(r: Mapping[str, Any]) -> str:
+    done, n_blocks = r["done_blocks"], r["n_blocks"]
+    return f"{done:,} of {n_blocks:,} done, {n_blocks - done:,} left"
+
+
+def _rows_text(r: Mapping[str, Any]) -> str:
+    return f"{r['done_rows']:,} of {r['n_rows']:,} ({100 * r['done_rows'] / r['n_rows']:.1f} %)"
+
+
 @result_class
 class RunStatus(Summary):
     """The progress of the run of one output."""
 
-    output: str = result_field("Path or address of the output.")
-    state: str = result_field("finished, scoring (it has a driver), or stopped (run the same command again).")
+    output: str = result_field("Path or address of the output.", unit=Unit.TEXT, line="output")
+    state: str = result_field(
+        "finished, scoring (it has a driver), or stopped (run the same command again).",
+        line="state",
+        text=_state_text,
+    )
     driver: str = result_field(
         'The driver of the whole run, or the number of shards at work; "" if there is none.'
     )
     n_rows: int = result_field("Number of rows.")
-    n_blocks: int = result_field("Number of blocks.")
+    n_blocks: int = result_field("Number of blocks.", line="blocks", text=_blocks_text)
     done_blocks: int = result_field("Number of blocks with a commit record.")
-    done_rows: int = result_field("Number of rows of those blocks.")
+    done_rows: int = result_field("Number of rows of those blocks.", line="rows", text=_rows_text)
     rows_per_second: float = result_field(
         "Rate over the last ten minutes of commits, in rows per second; 0 if fewer than two blocks"
-        " were committed then."
+        " were committed then.",
+        line="speed",
+        text=_speed_text,
     )
     seconds_left: float | None = result_field("Time left at that rate, in seconds; None if it is unknown.")
     seconds_since_commit: float | None = result_field(
-        "Time since the last commit, in seconds; None before the first."
+        "Time since the last commit, in seconds; None before the first.",
+        line="last commit",
+        text=_commit_text,
     )
-    failing: list[dict[str, Any]] = result_field("Failed blocks that are not done since.", of=FailedBlock)
-    shards: list[dict[str, Any]] = result_field("Shards that began.", of=ShardStatus)
+    failing: list[dict[str, Any]] = result_field(
+        "Failed blocks that are not done since.",
+        of=FailedBlock,
+        line="failing",
+        text=lambda r: [f"block {f['block']}: {f['error']}" for f in r["failing"][:FAILING_SHOWN]],
+    )
+    shards: list[dict[str, Any]] = result_field(
+        "Shards that began.", of=ShardStatus, line="shards", text=_shards_text
+    )
     delta: str | None = result_field(
-        "Path or address of the Delta table that gets its rows, also those of a copy; None without one."
+        "Path or address of the Delta table that gets its rows, also those of a copy; None without one.",
+        unit=Unit.TEXT,
+        line="Delta table",
     )
 
 

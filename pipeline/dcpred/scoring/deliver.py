@@ -1,13 +1,14 @@
 """Deliver a finished output: write the tables that its blocks lack, and commit them to a Delta table."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from dcpred.execution.lease import Lease
 from dcpred.execution.pools import default_pool
-from dcpred.execution.progress import show, show_step
+from dcpred.execution.progress import counted, show, show_step
 from dcpred.execution.workers import Pool, Workers, run_all
 from dcpred.public import typed
 from dcpred.runs import delta_tables
@@ -21,24 +22,39 @@ from dcpred.verification.fast_check import FastCheck, check_as_written, show_sys
 from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, ZARR
 from dcpred_tasks.artifacts.commit_records import CommitRecord
 from dcpred_tasks.errors import DataError, IncompleteError, listed
-from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.result_fields import Unit, result_class, result_field
 from dcpred_tasks.storage.addresses import absolute, as_arguments, below, shown
 from dcpred_tasks.task_bodies.score_block import add_tables
 from dcpred_tasks.task_bodies.zarr_chunks import output_arrays
+
+
+def _rows_text(r: Mapping[str, Any]) -> str:
+    done = [
+        f"{counted(r[name], 'block', 'blocks')} {what}"
+        for name, what in (("added_blocks", "added"), ("replaced_blocks", "replaced"))
+        if r[name]
+    ]
+    return f"{r['n_rows']:,}; {', '.join(done) or 'the table holds them already'}"
 
 
 @result_class
 class DeliverReport(Summary):
     """What a delivery committed."""
 
-    output: str = result_field("Path or address of the output.")
-    table: str = result_field("Path or address of the Delta table, or of the folder of Parquet files.")
-    n_rows: int = result_field("Number of rows of the output, all of which the table holds.")
+    output: str = result_field("Path or address of the output.", unit=Unit.TEXT, line="output")
+    table: str = result_field(
+        "Path or address of the Delta table, or of the folder of Parquet files.", unit=Unit.TEXT, line="table"
+    )
+    n_rows: int = result_field(
+        "Number of rows of the output, all of which the table holds.", line="rows", text=_rows_text
+    )
     added_blocks: int = result_field("Number of blocks that this call added; 0 if the table had them.")
     replaced_blocks: int = result_field(
         "Number of blocks whose rows this call replaced, for example after a repair."
     )
-    version: int | None = result_field("Version of the Delta table that holds the rows; None for a folder.")
+    version: int | None = result_field(
+        "Version of the Delta table that holds the rows; None for a folder.", unit=Unit.COUNT, line="version"
+    )
     seconds: float = result_field("Duration in seconds.")
 
 

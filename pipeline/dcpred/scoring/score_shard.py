@@ -27,10 +27,10 @@ from dcpred.scoring.whole_run import (
     score_pending,
     show_how,
 )
-from dcpred.summary import Summary
+from dcpred.summary import Summary, speed_text
 from dcpred_tasks.errors import InterruptedRunError, RunHeldError
 from dcpred_tasks.process import peak_memory_bytes
-from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.result_fields import Unit, result_class, result_field
 from dcpred_tasks.storage.addresses import below
 from dcpred_tasks.storage.place import open_place
 
@@ -43,16 +43,24 @@ LOOK_SECONDS = 0.5
 class ShardReport(Summary):
     """The result of a shard that ended while others had work left."""
 
-    output: str = result_field("Path or address of the output.")
-    shard: str = result_field("The shard, as i/n.")
+    output: str = result_field("Path or address of the output.", unit=Unit.TEXT, line="output")
+    shard: str = result_field(
+        "The shard, as i/n.",
+        line="shard",
+        text="{shard}: {shard_blocks:,} of {n_blocks:,} blocks, all of them done",
+    )
     n_rows: int = result_field("Number of rows of the whole run.")
     n_blocks: int = result_field("Number of blocks of the whole run.")
     shard_blocks: int = result_field("Number of blocks of this shard; all of them are done.")
-    scored_blocks: int = result_field("Number of blocks that this call scored; the others were done before.")
+    scored_blocks: int = result_field(
+        "Number of blocks that this call scored; the others were done before.",
+        line="blocks",
+        text="{scored_blocks:,} scored now; {left_blocks:,} remain for other shards",
+    )
     left_blocks: int = result_field("Number of blocks of other shards that were not done at the check.")
     seconds: float = result_field("Time of the whole call, in seconds.")
     rows_per_second: float = result_field(
-        "Rate of scoring, in rows per second; 0 if there was nothing to do."
+        "Rate of scoring, in rows per second; 0 if there was nothing to do.", line="speed", text=speed_text
     )
     driver_peak_memory_bytes: int = result_field("Peak memory of this process, in bytes.")
 

@@ -35,10 +35,11 @@ from dcpred.training.fit import (
 )
 from dcpred.training.metrics import compare, standard_error
 from dcpred.training.policy import ACCURACY, DEFAULT, STANDARD, THOROUGH, Budget, SearchPolicy
+from dcpred.training.quality import quality_name, shown
 from dcpred.training.reports import SHAPE, Point, TrainReport, TuneReport
 from dcpred.training.scratch import distrusted, make_scratch, own_mark, search_folder
 from dcpred.training.search import Found, Search
-from dcpred.training.search_result import found_before, quality_name, shown
+from dcpred.training.search_result import found_before
 from dcpred.training.steps import Known, Training
 from dcpred.training.trials import Candidate, TrialResult, Trials
 from dcpred_tasks.annotations import from_document

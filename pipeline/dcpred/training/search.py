@@ -20,8 +20,8 @@ from dcpred.execution.interrupts import forget_signal
 from dcpred.execution.progress import show, show_detail
 from dcpred.training.metrics import Comparison, compare
 from dcpred.training.policy import ACCURACY, CHEAPER, DEFAULT, MUTATIONS, PORTFOLIO, Mutation
+from dcpred.training.quality import shown, words_of
 from dcpred.training.reports import Decision
-from dcpred.training.search_result import shown, words_of
 from dcpred.training.trials import FEWEST_LANDMARKS, Candidate, TrialResult, Trials
 from dcpred_tasks.errors import InterruptedRunError
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from dcpred.public import typed
-from dcpred.training.reports import TuneReport
-from dcpred.training.search_result import check_plot, draw_frontier, with_cost
+from dcpred.training.reports import TuneReport, with_cost
+from dcpred.training.search_result import check_plot, draw_frontier
 from dcpred.training.train import chosen_settings, run_training
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.training.settings import BESIDE_A_SEARCH

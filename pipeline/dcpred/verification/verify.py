@@ -17,13 +17,14 @@ from dcpred.runs import delta_tables
 from dcpred.runs.delta_rows import delta_table
 from dcpred.runs.latest import runs_of_parts
 from dcpred.runs.ledger import Ledger, open_ledger
+from dcpred.runs.status import LIMITED
 from dcpred.summary import Summary
 from dcpred.verification.fast_check import FastCheck
 from dcpred_tasks.artifacts.block_files import Finding, Kind
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, ModelFormatError, SettingsError
-from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.result_fields import Unit, result_class, result_field
 from dcpred_tasks.task_bodies.verify_block import verify_block, verify_rows
 
 
@@ -54,29 +55,67 @@ SAMPLED_CHUNKS = 32
 Span = tuple[int, int, int, tuple[int, ...]]
 
 
+FINDINGS_SHOWN = 20
+HARMLESS = {"leftover", "rows given up", "system file"}  # findings of an output that is not damaged
+
+
+def _blocks_text(r: Mapping[str, Any]) -> str:
+    left = f"; {r['left_blocks']:,} are left, run `dcpred score` again" if r["left_blocks"] else ""
+    return f"{r['verified_blocks']:,} of {r['n_blocks']:,} have a complete record{left}"
+
+
+def _level_text(r: Mapping[str, Any]) -> str:
+    sampled = f": {r['sampled_rows']:,} rows scored again, seed {r['seed']}" if r["level"] == "sample" else ""
+    return f"{r['level']}{sampled}"
+
+
+def _manifest_text(r: Mapping[str, Any]) -> str | None:
+    unwritten = not r["finished"] and not r["left_blocks"]
+    return f"not written yet; run `dcpred score` again{LIMITED}" if unwritten else None
+
+
+def _found_text(r: Mapping[str, Any]) -> str:
+    return ", ".join(f"{n:,} {kind}" for kind, n in r["found"].items()) or "nothing"
+
+
+def _result_text(r: Mapping[str, Any]) -> str:
+    wrong = "modified or damaged" if set(r["found"]) - HARMLESS else "not complete"
+    return "complete and unmodified" if r["ok"] else wrong
+
+
+def _findings_text(r: Mapping[str, Any]) -> list[str]:
+    texts = [f"{f['file']}: {f['sentence']} ({f['kind']})" for f in r["findings"][:FINDINGS_SHOWN]]
+    more = len(r["findings"]) - len(texts)
+    return texts + ([f"and {more:,} more"] if more else [])
+
+
 @result_class
 class VerifyReport(Summary):
     """The result of a verification."""
 
-    output: str = result_field("Path or address of the output.")
-    level: str = result_field("The level: fast, sample or full.")
-    n_rows: int = result_field("Number of rows.")
-    n_blocks: int = result_field("Number of blocks.")
+    output: str = result_field("Path or address of the output.", unit=Unit.TEXT, line="output")
+    level: str = result_field("The level: fast, sample or full.", line="level", text=_level_text)
+    n_rows: int = result_field("Number of rows.", unit=Unit.COUNT, line="rows")
+    n_blocks: int = result_field("Number of blocks.", line="blocks", text=_blocks_text)
     verified_blocks: int = result_field("Number of blocks with a complete record.")
     left_blocks: int = result_field("Number of blocks without a record, of a run that is not finished.")
-    finished: bool = result_field("Whether there is a manifest.")
+    finished: bool = result_field("Whether there is a manifest.", line="manifest", text=_manifest_text)
     sampled_rows: int = result_field("Number of rows that were scored again (level sample).")
     seed: int | None = result_field("Seed that those rows were drawn with; None without them.")
-    found: dict[str, int] = result_field("Number of findings by kind.")
-    findings: list[Finding] = result_field("The findings.")
+    found: dict[str, int] = result_field("Number of findings by kind.", line="found", text=_found_text)
+    findings: list[Finding] = result_field("The findings.", line="findings", text=_findings_text)
     seconds: float = result_field("Duration in seconds.")
     in_delta: bool | None = result_field(
         "Whether the Delta table of the run holds exactly its rows, each once, in files that are"
-        " complete; None for a run without one."
+        " complete; None for a run without one.",
+        line="Delta table",
+        text=lambda r: {None: None, True: "holds the run", False: "does not hold the run"}[r["in_delta"]],
     )
     ok: bool = result_field(
         "Whether everything is complete and unmodified. Leftovers of interrupted attempts are"
-        " allowed; skipped rows are not."
+        " allowed; skipped rows are not.",
+        line="result",
+        text=_result_text,
     )
 
 

@@ -1,4 +1,9 @@
-"""The drift of a manifest or an evaluation: its keys with their meanings (`scoring.drift` computes it)."""
+"""The drift of a manifest or an evaluation: its keys with their meanings, and in words (`scoring.drift`
+computes it).
+"""
+
+from collections.abc import Mapping
+from typing import Any
 
 from dcpred_tasks.result_fields import result_class, result_field
 
@@ -111,3 +116,92 @@ class Drift:
     )
     scores: list[ScoreDrift] = result_field("Comparison of decision values or predictions.")
     beyond: list[Beyond] = result_field("Features with rows beyond the range of the training rows.")
+
+
+NAMED = 5  # maximum number of features to name
+SIDES = {"below": "low_in_words", "above": "high_in_words"}
+
+
+def drift_lines(drift: Mapping[str, Any] | None, name: str = "drift") -> list[tuple[str, str]]:
+    """How scored rows differ noticeably from training rows, and which features have more rows beyond these
+    than by chance: names and texts of lines.
+    """
+    if not drift:
+        return []
+    lines = [(name, drift_text(drift)), ("beyond training", _listed(_beyond(drift), 0))]
+    return [(name, text) for name, text in lines if text]
+
+
+def drift_text(drift: Mapping[str, Any]) -> str:
+    """How scored rows differ noticeably from training rows, in one line; "" if they do not."""
+    if not drift["large"]:
+        return ""
+    if "parts" in drift and "leaves" not in drift:  # An earlier version wrote no more.
+        return "large in some of the parts"
+    leaves, features, limits = drift["leaves"], drift["features"], drift["thresholds"]
+    facts = [f"in {', '.join(drift['parts'])}"] if drift.get("parts") else []
+    if leaves["large"]:
+        facts.append(
+            f"rows fall into other leaves than training rows did (stability index {leaves['psi']:.2f}, large"
+            f" above {limits['psi']})"
+        )
+    top = features["top"] if features else []
+    compared = [*top, *drift.get("scores", ())]
+    if compared and "psi" in compared[0]:
+        texts = [_differs(each) for each in compared if each["large"]]
+        unlisted = features["n_large"] - sum(each["large"] for each in top) if features else 0
+        facts.append(_listed(texts, unlisted))
+    elif features and features["n_large"]:  # Earlier versions compared no bins.
+        moved = "1 feature has" if features["n_large"] == 1 else f"{features['n_large']:,} features have"
+        far = f"moved by {limits['shift']} standard deviations or more"
+        if "sd_ratio" in limits:
+            far += f", or has a standard deviation {limits['sd_ratio']:g} times as large or as small"
+        name = repr(top[0]["name"]) if "name" in top[0] else top[0]["feature"]
+        facts.append(f"{moved} {far}, most of all feature {name} ({_moved(top[0])})")
+    return "; ".join(filter(None, facts))
+
+
+def _listed(texts: list[str], more: int) -> str:
+    """The first of them.
+
+    more  number of features that are not among them
+    """
+    more += max(len(texts) - NAMED, 0)
+    return "; ".join(texts[:NAMED] + ([f"and {more:,} more features"] if more > 0 else []))
+
+
+def _differs(each: Mapping[str, Any]) -> str:
+    """Where the rows of a feature or output lie now, and where they lay in training."""
+    name = repr(each["name"]) if "name" in each else f"feature {each['feature']}"
+    bins = sorted(each["bins"], key=lambda part: -abs(part["share"] - part["training_share"]))
+    now, before = (f"{100 * bins[0][key]:.3g} %" for key in ("share", "training_share"))
+    return (
+        f"{name} (stability index {each['psi']:.2f}; {bins[0]['bin']}: {now} of rows, in training {before})"
+    )
+
+
+def _beyond(drift: Mapping[str, Any]) -> list[str]:
+    """Features with more rows beyond training rows than by chance."""
+    texts = []
+    for each in drift.get("beyond", ()):
+        if not each["by_chance"]:
+            sides = [(each[side], f"{side} {each[limit]}") for side, limit in SIDES.items() if each[side]]
+            where = " and ".join(f"{rows:,} {text}" for rows, text in sides)
+            name = each.get("name", f"feature {each['feature']}")
+            texts.append(f"{name}: {where}, of {each['rows']:,} counted rows")
+    return texts
+
+
+def _moved(top: Mapping[str, Any]) -> str:
+    """How far a feature is from that of training, by its mean, its spread or its missing values."""
+    shift, of_gaps, spread = (
+        abs(float("inf") if value is None else value)
+        for value in (top["shift"], top.get("gap_shift", 0), top.get("spread_shift", 0))
+    )
+    if spread > max(shift, of_gaps):
+        return f"standard deviation {top['sd']:.4g}, in training {top['training_sd']:.4g}"
+    if of_gaps > shift:
+        share, before = 100 * top["gaps"], 100 * top["training_gaps"]
+        return f"missing in {share:.3g} % of rows, in training in {before:.3g} %"
+    far = "a constant of another value" if top["shift"] is None else f"by {top['shift']:+.1f}"
+    return f"{far}; mean {top['mean']:.4g}, in training {top['training_mean']:.4g}"
