@@ -15,10 +15,12 @@ from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.estimators.settings import as_parameters
 from dcpred_compare.baselines import LEAF_MODELS
 from dcpred_compare.baselines.leaf_model_type import CLASSES
+from dcpred_tasks.evaluation.named_scores import MEAN_COST, PINBALL, SCORERS, SCORES
 from dcpred_tasks.training.settings import DEFAULTS, SETTING_NAMES, describe_settings
 
 ROOT = Path(__file__).parents[2]
 SETTINGS_PAGE = ROOT / "pipeline/docs/settings.md"
+SCORES_PAGE = ROOT / "pipeline/docs/training.md"
 SECOND_HAND = " Written from descriptions by others, not from the paper."
 SYSTEMS_PAGE = ROOT / "pipeline/docs/comparison.md"
 # The tables of the page of settings: heading, what is in it, names. Each setting is in one of them.
@@ -65,7 +67,9 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 TABLE = re.compile(r"(?<=<!-- settings -->\n).*?(?=<!-- end of settings -->)", re.DOTALL)
 SYSTEMS = re.compile(r"(?<=<!-- baselines -->\n).*?(?=<!-- end of baselines -->)", re.DOTALL)
+SCORES_TABLE = re.compile(r"(?<=<!-- scores -->\n).*?(?=<!-- end of scores -->)", re.DOTALL)
 ESTIMATORS = (DCPredClassifier, DCPredRegressor)
+EXAMPLE_VALUES = {PINBALL: "=0.9", MEAN_COST: "=50"}
 # Parameters of baselines, which the constructors do not need any more: `machine` is compact or exact.
 # Parameters that are no settings, or take more than the setting does.
 OWN_WORDS = frozenset(
@@ -114,6 +118,23 @@ def systems_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def scores_table() -> str:
+    """The table of scores of the user guide."""
+    lines = ["| task | scores of predictions | scores of probabilities |", "|---|---|---|"]
+    for task in SCORERS:
+        scores = [score for score in SCORES if score.task == task]
+        of_labels, of_others = (
+            ", ".join(
+                f"`{score.name}{EXAMPLE_VALUES.get(score.name, '')}`"
+                for score in scores
+                if score.needs_labels_only == only
+            )
+            for only in (True, False)
+        )
+        lines.append(f"| {task} | {of_labels} | {of_others or '–'} |")
+    return "\n".join(lines) + "\n"
+
+
 def rare_names() -> list[str]:
     """Settings that no constructor takes: the fields of `dcpred.Settings`, in the order of the table."""
     common = {name for one in ESTIMATORS for name in inspect.signature(one).parameters}
@@ -129,6 +150,7 @@ def with_fields(text: str) -> str:
 def main() -> None:
     SETTINGS_PAGE.write_text(TABLE.sub(lambda _: settings_table(), SETTINGS_PAGE.read_text()))
     SYSTEMS_PAGE.write_text(SYSTEMS.sub(lambda _: systems_table(), SYSTEMS_PAGE.read_text()))
+    SCORES_PAGE.write_text(SCORES_TABLE.sub(lambda _: scores_table(), SCORES_PAGE.read_text()))
     path = Path(inspect.getfile(dcpred.Settings))
     path.write_text(with_fields(path.read_text()))
 

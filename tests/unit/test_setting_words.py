@@ -26,11 +26,14 @@ from support.setting_words import (
     ESTIMATORS,
     GROUPS,
     OWN_WORDS,
+    SCORES_PAGE,
+    SCORES_TABLE,
     SETTINGS_PAGE,
     SYSTEMS,
     SYSTEMS_PAGE,
     TABLE,
     rare_names,
+    scores_table,
     settings_table,
     systems_table,
 )
@@ -91,6 +94,12 @@ def test_the_table_of_other_systems() -> None:
     assert found[0] == systems_table(), WRITE
     for one in LEAF_MODELS.values():
         assert "|" not in one.meaning + one.counted
+
+
+def test_the_table_of_scores() -> None:
+    found = SCORES_TABLE.search(SCORES_PAGE.read_text())
+    assert found, f"{SCORES_PAGE} has no table of scores"
+    assert found[0] == scores_table(), WRITE
 
 
 def test_systems_without_their_papers_say_so() -> None:
