@@ -214,7 +214,8 @@ def test_one_line_fits_the_terminal(clock: Clock, columns: int) -> None:
                 advance(1)
             assert say.line is not None
             seen = Console(file=io.StringIO(), width=columns)
-            seen.print(say.shown.get_renderable())
+            assert say.bars is not None
+            seen.print(say.bars.get_renderable())
             text = seen.file.getvalue().strip("\n")  # type: ignore[attr-defined]
             assert len(text) == columns
             assert "50 %" in text
@@ -223,6 +224,41 @@ def test_one_line_fits_the_terminal(clock: Clock, columns: int) -> None:
 
     shown = re.sub(r"\x1b\[[0-9?;]*[A-Za-z]", "", screen(look, columns))
     assert max(len(line.strip("\r")) for part in shown.split("\n") for line in part.split("\r")) <= columns
+
+
+def seen(say: Bars, columns: int = 80) -> list[str]:
+    """The bars that a terminal shows now."""
+    assert say.bars is not None
+    out = io.StringIO()
+    Console(file=out, width=columns).print(say.bars.get_renderable())
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def test_each_step_of_a_job_has_a_bar_of_its_own(clock: Clock) -> None:
+    """Ended steps stay, the last ones; steps within others are shown, and those that fail vanish."""
+
+    def look(say: Bars) -> None:
+        with say.job("training"):
+            with suppress(ValueError), say.step("failing", None, ""):
+                raise ValueError
+            for number in range(6):
+                with say.step(f"step {number}", 10, "rows") as advance:
+                    clock.now += 10
+                    advance(10)
+            with say.step("scoring", 10, "rows") as advance, say.step("compiling", None, "") as inner:
+                clock.now += 10
+                inner(1)
+                advance(5)
+                bar = "━" * 12
+                assert seen(say)[:4] == [
+                    f"✓ {bar} step {number}: 10 rows in 10.0 s, 1 rows/s" for number in range(2, 6)
+                ]
+                scoring, compiling = seen(say)[4:]
+                assert scoring.endswith("50 %, 10 s, 0 rows/s: scoring")
+                assert compiling.endswith("10 s: compiling")
+        assert say.bars is None
+
+    assert screen(look, 80).endswith("training: done in 1 min 10 s\n")
 
 
 def test_a_terminal_keeps_remarks_and_one_closing_line(clock: Clock) -> None:

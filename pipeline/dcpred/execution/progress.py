@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from functools import partial
 from math import ceil
 from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID
 from rich.text import Text
 
 from dcpred.execution.events import record_event, takes_standard_error
@@ -20,6 +21,7 @@ from dcpred.execution.workers import Workers
 FIRST_GUESS_SECONDS, FIRST_GUESS_COUNTS = 5.0, 2
 LINE_SECONDS = 5.0
 BAR_COLUMNS = 12
+MOST_ENDED = 4  # bars of ended steps, the last ones
 BAR_FROM_COLUMNS = 60  # a narrower terminal has no space for a bar
 COMPILING = "compiling the scoring engine, once per computer (some seconds)"
 
@@ -34,8 +36,8 @@ class Reporter(Protocol):
     remark  a sentence for everybody
     detail  a remark at verbosity -v
     job   several steps, of which only the end is shown; a job inside of a job is a part of that
-    step  one piece of work of `total` equal parts, None if the total is unknown; within another step it is
-          not shown
+    step  one piece of work of `total` equal parts, None if the total is unknown; within another step only a
+          terminal shows it
     """
 
     def remark(self, text: str) -> None: ...
@@ -159,6 +161,7 @@ class Line:
         self.title, self.total, self.unit = title, total, unit
         self.begin = self.counted_at = time.monotonic()
         self.done, self.n_counts = 0.0, 0
+        self.end = ""  # its last text, once it has ended
 
     def count(self, amount: float) -> None:
         self.done, self.n_counts, self.counted_at = self.done + amount, self.n_counts + 1, time.monotonic()
@@ -178,6 +181,8 @@ class Line:
         return left if left > 0 else None
 
     def text(self) -> str:
+        if self.end:
+            return self.end
         now = time.monotonic()
         spent, left = now - self.begin, self.seconds_left(now)
         facts = [] if self.total is None else [f"{int(100 * self.share)} %"]
@@ -234,26 +239,32 @@ class Lines:
     @contextmanager
     def step(self, title: str, total: float | None, unit: str) -> Iterator[Step]:
         with step_events(title):
+            line = Line(title, total, unit)
             if self.line is not None:
-                yield lambda amount: None
+                with self.within(line) as count:
+                    yield count
                 return
-            self.line = line = Line(title, total, unit)
-
-            def count(amount: float) -> None:
-                line.count(amount)
-                self.changed(line, LINE_SECONDS)
-
+            self.line = line
             try:
                 with self.showing(line):
                     self.changed(line, 0.0)
-                    yield count
+                    yield partial(self.count, line)
+                    line.end = closing(title, line.begin, line.done, unit)
             finally:
                 self.line = None
-            end = closing(title, line.begin, line.done, unit)
             if self.in_job:
-                self.detail(end)
+                self.detail(line.end)
             else:
-                self.closed(end)
+                self.closed(line.end)
+
+    @contextmanager
+    def within(self, line: Line) -> Iterator[Step]:
+        """A step within another, which is not shown here."""
+        yield lambda amount: None
+
+    def count(self, line: Line, amount: float) -> None:
+        line.count(amount)
+        self.changed(line, LINE_SECONDS)
 
     def showing(self, line: Line) -> AbstractContextManager[object]:
         """Show a line within a `with` statement: here only by `changed`."""
@@ -272,7 +283,14 @@ class Lines:
 
 
 class Bars(Lines):
-    """For a terminal: a line rewritten a few times a second: its clock never stops."""
+    """For a terminal: a bar for each step of a job, and for steps within others. Their clocks never stop, and
+    they vanish at the end.
+    """
+
+    def __init__(self, console: Console, level: Verbosity = Verbosity.NORMAL) -> None:
+        super().__init__(console, level)
+        self.bars: Progress | None = None
+        self.tasks: dict[Line, TaskID] = {}
 
     def remark(self, text: str) -> None:
         fitted = wrapped(text, self.columns, indent=2, shorten=True)
@@ -282,29 +300,60 @@ class Bars(Lines):
     def columns(self) -> int:
         return min(self.console.width, MOST_COLUMNS)
 
-    def showing(self, line: Line) -> AbstractContextManager[object]:
+    @contextmanager
+    def job(self, title: str) -> Iterator[None]:
+        with super().job(title), self.display():
+            yield
+
+    @contextmanager
+    def display(self) -> Iterator[Progress]:
+        """The bars of a job, or of a step outside of jobs."""
+        if self.bars is not None:
+            yield self.bars
+            return
         bars = [BarColumn(BAR_COLUMNS)] if self.columns >= BAR_FROM_COLUMNS else []
-        facts = _Facts(line, self.columns - 2 - len(bars) * (BAR_COLUMNS + 1))
-        self.shown = Progress(
-            SpinnerColumn(), *bars, facts, console=self.console, transient=True, redirect_stdout=False
-        )
-        self.shown.add_task(line.title, total=line.total)
-        return self.shown
+        facts = _Facts(self.columns - 2 - len(bars) * (BAR_COLUMNS + 1))
+        columns = (SpinnerColumn(finished_text="✓"), *bars, facts)
+        shown = Progress(*columns, console=self.console, transient=True, redirect_stdout=False)
+        self.bars = shown
+        try:
+            with shown:
+                yield shown
+        finally:
+            self.bars, self.tasks = None, {}
+
+    @contextmanager
+    def showing(self, line: Line) -> Iterator[None]:
+        with self.display() as bars:
+            self.tasks[line] = task = bars.add_task("", total=line.total, line=line)
+            try:
+                yield
+            finally:
+                done = 1.0 if line.total is None else line.total  # A step that failed vanishes.
+                bars.update(task, total=done, completed=done, visible=bool(line.end))
+                for past in [each for each in bars.tasks if each.finished and each.visible][:-MOST_ENDED]:
+                    bars.update(past.id, visible=False)
+
+    @contextmanager
+    def within(self, line: Line) -> Iterator[Step]:
+        with self.showing(line):
+            yield partial(self.count, line)
 
     def changed(self, line: Line, seconds: float) -> None:
         """Move the bar; the rest of the display updates itself."""
-        self.shown.update(self.shown.task_ids[0], total=line.total, completed=line.done)
+        if self.bars is not None:
+            self.bars.update(self.tasks[line], completed=line.done)
 
 
 class _Facts(ProgressColumn):
     """The text of a line, the same as in a log."""
 
-    def __init__(self, line: Line, columns: int) -> None:
-        self.line, self.columns = line, columns
+    def __init__(self, columns: int) -> None:
+        self.columns = columns
         super().__init__()
 
-    def render(self, task: object) -> Text:
-        return Text(cut(self.line.text(), self.columns), no_wrap=True)
+    def render(self, task: Task) -> Text:
+        return Text(cut(task.fields["line"].text(), self.columns), no_wrap=True)
 
 
 def reporter(verbose: int | None = None) -> Reporter:
