@@ -16,9 +16,10 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
+from dcpred.summary import plain
 from dcpred.version import __version__
 from dcpred_tasks.errors import DataError, optional_package
-from dcpred_tasks.result_fields import Unit, facts_of, result_class, result_field
+from dcpred_tasks.result_fields import Unit, facts_of, result_class, result_field, size
 from dcpred_tasks.storage.addresses import local_path
 from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, replace_bytes, resource_errors
 
@@ -191,15 +192,6 @@ def _template() -> Any:
     return environment.get_template("page.html")
 
 
-LONGEST = 200  # letters of a name
-
-
-def plain(value: Any, longest: int = LONGEST) -> str:
-    """A value on one line, without unprintable characters, cut if it is long."""
-    text = "".join(c if c.isprintable() else "�" for c in str(value)[: longest + 1])
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
 def number(value: float | None, digits: int = 4) -> str:
     """A number in so many digits; a dash if it is missing."""
     if value is None:
@@ -230,16 +222,6 @@ def headlines(owner: type, document: Mapping[str, Any]) -> list[tuple[str, str]]
 
 def counted(n: int, one: str, many: str) -> str:
     return f"{n:,} {one if n == 1 else many}" if n else f"no {many}"
-
-
-def size(n_bytes: float | None) -> str:
-    if n_bytes is None:
-        return "–"
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if n_bytes < 1024 or unit == "GiB":
-            break
-        n_bytes /= 1024
-    return f"{n_bytes:,.0f} {unit}" if unit == "bytes" or n_bytes >= 10 else f"{n_bytes:.1f} {unit}"
 
 
 # Colours of drawings, by the page's names for them: a page is light or dark, and so are its plots.

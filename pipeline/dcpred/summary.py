@@ -75,6 +75,12 @@ def _cut(text: str) -> str:
     return text if len(text) <= 2 * LONGEST else f"{text[: 2 * LONGEST - 1]}…"
 
 
+def plain(value: Any, longest: int = 200) -> str:
+    """A value on one line, without unprintable characters, cut if it is long."""
+    text = "".join(c if c.isprintable() else "�" for c in str(value)[: longest + 1])
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
 def speed_text(r: Mapping[str, Any]) -> str | None:
     """The speed of a call that scored blocks."""
     return f"{r['rows_per_second']:,.0f} rows/s, {r['seconds']:.1f} s in all" if r["scored_blocks"] else None

@@ -22,9 +22,9 @@ from dcpred.pages import (
     drawing,
     number,
     percent,
-    plain,
     png_of,
 )
+from dcpred.summary import plain
 from dcpred_compare.baselines.leaf_model_type import leaf_model_types
 from dcpred_compare.result import CompareReport, CompareResult
 from dcpred_compare.systems import OURS, PACKAGED

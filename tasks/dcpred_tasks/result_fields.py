@@ -42,8 +42,10 @@ class Unit(Enum):
         return f"{value:{ {Unit.NUMBER: f'.{digits}g', Unit.TEXT: '', Unit.SECONDS: '.1f'}.get(self, ',') }}"
 
 
-def size(n_bytes: float) -> str:
-    """A number of bytes in their unit."""
+def size(n_bytes: float | None) -> str:
+    """A number of bytes in their unit; a dash if it is missing."""
+    if n_bytes is None:
+        return "–"
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if n_bytes < 1024 or unit == "GiB":
             break

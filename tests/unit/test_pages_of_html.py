@@ -23,13 +23,13 @@ from dcpred.pages import (
     drawing,
     number,
     percent,
-    plain,
     png_of,
     render,
-    size,
     svg_of,
 )
+from dcpred.summary import plain
 from dcpred_tasks.errors import DataError, SettingsError
+from dcpred_tasks.result_fields import size
 from support.html_pages import check_page, seen, shown
 
 pytest.importorskip("matplotlib", reason="matplotlib draws the pictures of pages")

@@ -32,7 +32,7 @@ from dcpred.datasets.array_sources import (
 from dcpred.datasets.array_sources import held as held_chunks
 from dcpred.datasets.containers import Container, ZarrGroup, container
 from dcpred.datasets.encoded_table import encoded_table, table_like
-from dcpred.datasets.schema_text import schema_texts, short_name
+from dcpred.datasets.schema_text import WIDEST, schema_texts
 from dcpred.datasets.sparse import DENSE_LIMIT, GIB, read_svmlight
 from dcpred.datasets.table import Table, damaged
 from dcpred.datasets.writing import (
@@ -48,7 +48,7 @@ from dcpred.datasets.writing import (
 )
 from dcpred.execution.progress import counted, rows_of, show_step
 from dcpred.public import typed
-from dcpred.summary import Summary, and_more
+from dcpred.summary import Summary, and_more, plain
 from dcpred_tasks.artifacts.followed_schema import counted_features, schema_to_follow
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.model.class_codes import class_labels
@@ -429,7 +429,7 @@ def _absent_text(r: Mapping[str, Any]) -> str | None:
 
 def _unknown_texts(r: Mapping[str, Any]) -> list[str]:
     return [
-        f"categories of {short_name(name)} in {counted(n, 'row', 'rows')}, encoded as others"
+        f"categories of {plain(name, WIDEST)} in {counted(n, 'row', 'rows')}, encoded as others"
         for name, n in (r["unknown"] or {}).items()
     ]
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dcpred.execution.progress import counted
+from dcpred.summary import plain
 
 SHOWN = 30  # columns that are shown one by one
 NAMES = 2  # categories of a column that are shown
@@ -28,15 +29,9 @@ def schema_texts(document: Mapping[str, Any] | None) -> list[str]:
     heading = ", ".join(counted(n, *KINDS[kind]) for kind, n in kinds.items())
     columns = [column for column in document["columns"] if column["kind"] not in ("number", "target")]
     width = min(max((len(column["name"]) for column in columns[:SHOWN]), default=0), WIDEST)
-    texts = [f"{short_name(column['name']):<{width}}  {_becomes(column)}" for column in columns[:SHOWN]]
+    texts = [f"{plain(column['name'], WIDEST):<{width}}  {_becomes(column)}" for column in columns[:SHOWN]]
     more = len(columns) - SHOWN
     return [heading, *texts, *([f"and {more:,} more"] if more > 0 else [])]
-
-
-def short_name(name: str, most: int = WIDEST) -> str:
-    """A name on a terminal: escape sequences and other unprintable characters are replaced."""
-    shown = "".join(letter if letter.isprintable() else "�" for letter in name)
-    return shown if len(shown) <= most else f"{shown[: most - 2]} …"
 
 
 def _becomes(column: Mapping[str, Any]) -> str:
@@ -58,7 +53,7 @@ def _category(column: Mapping[str, Any]) -> str:
         return f"mean targets of {n}{each}"
     if column["encoding"] == "target":
         return f"codes of {n}, target-encoded"
-    shown = [f"{short_name(str(name), LONGEST)} {code}" for code, name in enumerate(categories[:NAMES])]
+    shown = [f"{plain(name, LONGEST)} {code}" for code, name in enumerate(categories[:NAMES])]
     more = ["…"] if len(categories) > NAMES else []
     last = len(categories)
     return f"codes {', '.join([*shown, *more, f'others {last}', f'missing {last + 1}'])}"

@@ -23,8 +23,8 @@ from dcpred.pages import (
     headlines,
     number,
     percent,
-    plain,
 )
+from dcpred.summary import plain
 from dcpred_tasks.errors import for_people
 from dcpred_tasks.evaluation.measures import difference
 from dcpred_tasks.scoring.drift import LARGE_PSI

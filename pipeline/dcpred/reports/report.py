@@ -29,7 +29,6 @@ from dcpred.pages import (
     headlines,
     number,
     percent,
-    plain,
     render,
 )
 from dcpred.parameters import documented
@@ -48,6 +47,7 @@ from dcpred.results.stored_scores import open_stored
 from dcpred.runs.latest import PLAN, RUNS, SETTINGS, run_meant
 from dcpred.runs.ledger import open_ledger
 from dcpred.serving import ServedModel
+from dcpred.summary import plain
 from dcpred.training.column_report import describe_map, map_in_words
 from dcpred.training.quality import (
     interval_words,

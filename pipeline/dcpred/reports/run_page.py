@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dcpred import pages
-from dcpred.pages import Line, Page, Picture, Section, Table, counted, number, percent, plain, size
+from dcpred.pages import Line, Page, Picture, Section, Table, counted, number, percent
 from dcpred.reports.evaluation_page import (
     compared,
     evaluation_facts,
@@ -23,11 +23,13 @@ from dcpred.results.stored_scores import open_stored
 from dcpred.runs.bad_rows import without_score
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.status import RunStatus, run_status
+from dcpred.summary import plain
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, Status
 from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.result_fields import size
 from dcpred_tasks.row_sampling import at_most
 from dcpred_tasks.scoring.drift import LARGE_PSI, LARGE_SD_RATIO, LARGE_SHIFT, LEAST_ROWS, leaf_occupancy
 from dcpred_tasks.scoring.outputs import CONTRIBUTIONS, LABEL

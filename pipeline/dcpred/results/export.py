@@ -16,12 +16,11 @@ import pyarrow as pa
 import zarr
 
 from dcpred.execution.progress import show, show_step
-from dcpred.pages import plain
 from dcpred.public import typed
 from dcpred.results.stored_scores import StoredScores, open_stored
 from dcpred.runs.input_identity import arrays_beside, same_rows
 from dcpred.runs.ledger import open_ledger
-from dcpred.summary import Summary, and_more
+from dcpred.summary import Summary, and_more, plain
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import Status
