@@ -127,12 +127,12 @@ def _convert_ns(model: Model) -> float:
     d, columns, coding = model.scaling.n_encoded, model.n_columns, model.scaling.coding
     if coding is None:
         return 4.0 + 0.424 * d
-    own = 7.0 + 0.55 * d + 0.4 * columns if coding.is_coded.any() else 4.0 + 0.424 * columns
+    ns = 7.0 + 0.55 * d + 0.4 * columns if coding.is_coded.any() else 4.0 + 0.424 * columns
     if coding.gap is not None:
-        own += 0.8 + 0.07 * columns
+        ns += 0.8 + 0.07 * columns
     if len(coding.indicated) and not coding.is_coded.any():
-        own += 3.0 + 0.06 * d + 0.5 * len(coding.indicated)
-    return own
+        ns += 3.0 + 0.06 * d + 0.5 * len(coding.indicated)
+    return ns
 
 
 def prices_of(model: Model) -> Prices:
@@ -271,8 +271,8 @@ def measure_call(
     rows = np.ascontiguousarray(X, np.float32)
     with one_thread():
         many = _repeated(rows, stream_bytes or STREAM_BYTES)
-        found, _, _ = _measure(predict, many, repeats, budget_seconds or BUDGET_SECONDS)
-    return found
+        seconds, _, _ = _measure(predict, many, repeats, budget_seconds or BUDGET_SECONDS)
+    return seconds
 
 
 @lru_cache
@@ -306,13 +306,13 @@ def _measure(
     part = int(np.clip(budget_seconds / (repeats + 2) / max(per_row, 1e-9), n_probe, len(X)))
     linear_loops = _loops(lambda: padded @ w)
     loops = _loops(lambda: predict(X[:part]))
-    linear, own = [], []
+    linear, predicted = [], []
     for repeat in range(repeats):
         start = (repeat * part) % (len(X) - part + 1)
         linear.append(_seconds(lambda: padded @ w, linear_loops) / len(X))
-        own.append(_seconds(lambda start=start: predict(X[start : start + part]), loops) / part)  # type: ignore[misc]
-    least, most = np.quantile(np.array(own) / linear, [0.1, 0.9])
-    return (1e6 * float(np.median(own)), 1e6 * float(np.median(linear))), float(least), float(most)
+        predicted.append(_seconds(lambda start=start: predict(X[start : start + part]), loops) / part)  # type: ignore[misc]
+    least, most = np.quantile(np.array(predicted) / linear, [0.1, 0.9])
+    return (1e6 * float(np.median(predicted)), 1e6 * float(np.median(linear))), float(least), float(most)
 
 
 def padded_rows(rows: SingleArray) -> SingleArray:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dcpred.summary import plain
 from dcpred.version import __version__
 from dcpred_tasks.errors import DataError, optional_package
-from dcpred_tasks.result_fields import Unit, facts_of, result_class, result_field, size
+from dcpred_tasks.result_fields import Unit, cells_of, columns_of, facts_of, result_class, result_field, size
 from dcpred_tasks.storage.addresses import local_path
 from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, replace_bytes, resource_errors
 
@@ -220,6 +220,13 @@ def headlines(owner: type, document: Mapping[str, Any]) -> list[tuple[str, str]]
     ]
 
 
+def table_of(owner: type, rows: Sequence[Mapping[str, Any]], title: str = "", text: str = "") -> Table:
+    """Documents of a result class, whose fields state the columns. Texts are left-aligned."""
+    heads, *lines = cells_of(owner, rows)
+    texts = [facts.unit is Unit.TEXT for _, facts in columns_of(owner, rows)].count(True)
+    return Table(heads, [[plain(cell) for cell in line] for line in lines], title, text, texts=texts)
+
+
 def counted(n: int, one: str, many: str) -> str:
     return f"{n:,} {one if n == 1 else many}" if n else f"no {many}"
 
@@ -295,12 +302,12 @@ def svg_of(figure: Any, name: str, title: str, text: str, kind: str = "") -> str
     figure.savefig(file, format="svg", metadata={"Date": None})
     root = ElementTree.fromstring(file.getvalue())
     _clean(root, name)
-    summary = {
+    kept_attributes = {
         "role": "img",
         "aria-labelledby": f"{name}-title {name}-text",
         "class": f"picture {kind}".strip(),
     }
-    root.attrib = {"viewBox": root.attrib["viewBox"], **summary}
+    root.attrib = {"viewBox": root.attrib["viewBox"], **kept_attributes}
     for number, (tag, content) in enumerate((("title", title), ("desc", text))):
         element = ElementTree.Element(tag, {"id": f"{name}-{'title' if tag == 'title' else 'text'}"})
         element.text = plain(content)
@@ -336,9 +343,9 @@ def _clean(root: Any, name: str) -> None:
 
 
 def _references(element: Any) -> list[str]:
-    found = [one for value in element.attrib.values() for one in REFERENCE.findall(value)]
+    names = [name for value in element.attrib.values() for name in REFERENCE.findall(value)]
     links = [value for key, value in element.attrib.items() if key.endswith("href")]
-    return found + [link.removeprefix("#") for link in links]
+    return names + [link.removeprefix("#") for link in links]
 
 
 def _attribute(key: str, value: str, names: dict[str, str]) -> str:
@@ -350,12 +357,12 @@ def _attribute(key: str, value: str, names: dict[str, str]) -> str:
         for colour, called in COLOURS.items():
             value = value.replace(colour, f"var(--{called})")
         value = FONT.sub(_font, FAMILY.sub("", value))
-    value = REFERENCE.sub(lambda found: f"url(#{names[found[1]]})", value)
-    return LONG_NUMBER.sub(lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), value)
+    value = REFERENCE.sub(lambda match: f"url(#{names[match[1]]})", value)
+    return LONG_NUMBER.sub(lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), value)
 
 
-def _font(found: re.Match[str]) -> str:
-    return f"font-weight:{found['weight'] or ' 400'}; font-size: {found['size']}; "
+def _font(match: re.Match[str]) -> str:
+    return f"font-weight:{match['weight'] or ' 400'}; font-size: {match['size']}; "
 
 
 Paint = Callable[[Any], None]  # draws on the axes of a figure
@@ -435,12 +442,12 @@ def place_labels(axes: Any, labels: Sequence[tuple[float, float, str, str]]) -> 
         at = axes.transData.transform((x, y))
         if not box.contains(*at):
             continue
-        found = _free_place(name, (at - box.min) * scale, (box.width * scale, box.height * scale), taken)
-        if found is None:
+        free = _free_place(name, (at - box.min) * scale, (box.width * scale, box.height * scale), taken)
+        if free is None:
             left.append(name)
             continue
-        taken.append(found)
-        middle = ((found[0] + found[2]) / 2, (found[1] + found[3]) / 2)
+        taken.append(free)
+        middle = ((free[0] + free[2]) / 2, (free[1] + free[3]) / 2)
         share = (middle[0] / (box.width * scale), middle[1] / (box.height * scale))
         axes.text(*share, name, transform=axes.transAxes, color=colour, ha="center", va="center", fontsize=10)
     return left
@@ -476,31 +483,31 @@ def _free_place(
 
 def spread(places: Numbers, least: float) -> list[float]:
     """Ascending places, moved as little as possible to be `least` apart; within 0 and 1 if there is space."""
-    found = list(places)
+    spaced = list(places)
     for _ in range(50):
-        for i in range(1, len(found)):
-            gap = found[i] - found[i - 1]
+        for i in range(1, len(spaced)):
+            gap = spaced[i] - spaced[i - 1]
             if gap < least:
-                found[i - 1] -= (least - gap) / 2
-                found[i] += (least - gap) / 2
-        if found and (len(found) - 1) * least <= 1.0:
-            found[0], found[-1] = max(found[0], 0.0), min(found[-1], 1.0)
-    for i in range(1, len(found)):
-        found[i] = max(found[i], found[i - 1] + least)
-    return found
+                spaced[i - 1] -= (least - gap) / 2
+                spaced[i] += (least - gap) / 2
+        if spaced and (len(spaced) - 1) * least <= 1.0:
+            spaced[0], spaced[-1] = max(spaced[0], 0.0), min(spaced[-1], 1.0)
+    for i in range(1, len(spaced)):
+        spaced[i] = max(spaced[i], spaced[i - 1] + least)
+    return spaced
 
 
-def lines(axes: Any, found: Sequence[Line], *, letters: int = NAME_LETTERS) -> None:
+def lines(axes: Any, shown: Sequence[Line], *, letters: int = NAME_LETTERS) -> None:
     """Lines with their names at the right."""
-    for number, line in enumerate(found):
+    for number, line in enumerate(shown):
         colour, dashes, marker = LOOKS[number % len(LOOKS)]
         every = max(len(line.x) // 8, 1)
         axes.plot(line.x, line.y, color=colour, linestyle=dashes, marker=marker, markevery=every)
-    if len(found) > 1:
+    if len(shown) > 1:
         axes.set_ylim(axes.get_ylim())
         ends = [
             (line.y[-1], short(line.name, letters), LOOKS[number % len(LOOKS)][0])
-            for number, line in enumerate(found)
+            for number, line in enumerate(shown)
         ]
         label_ends(axes, ends)
 
@@ -621,14 +628,14 @@ def outlines(axes: Any, names: Sequence[str], before: Numbers, now: Numbers) -> 
 def swarm(axes: Any, names: Sequence[str], values: NDArray[Any]) -> None:
     """A line for each name with a point for each row (rows, names), side by side if they are many."""
     low, high = float(values.min()), float(values.max())
-    for place, own in enumerate(values.T):
-        _, bin_of = np.unique(np.round((own - low) / max(high - low, 1e-300) * 60), return_inverse=True)
+    for place, column in enumerate(values.T):
+        _, bin_of = np.unique(np.round((column - low) / max(high - low, 1e-300) * 60), return_inverse=True)
         order = np.argsort(bin_of, kind="stable")
         starts = np.flatnonzero(np.diff(bin_of[order], prepend=-1))
-        rank = np.arange(len(own)) - np.repeat(starts, np.diff(np.append(starts, len(own))))
+        rank = np.arange(len(column)) - np.repeat(starts, np.diff(np.append(starts, len(column))))
         side = np.where(rank % 2, -1, 1) * ((rank + 1) // 2)
         widest = max(int(np.abs(side).max()), 1)
-        axes.scatter(own[order], place + 0.38 * side / max(widest, 12), s=6, color=FIRST, linewidths=0)
+        axes.scatter(column[order], place + 0.38 * side / max(widest, 12), s=6, color=FIRST, linewidths=0)
     axes.axvline(0.0, color=MUTED, linewidth=0.8)
     axes.set_yticks(range(len(names)), [short(name) for name in names])
     axes.tick_params(axis="y", length=0)

@@ -151,7 +151,9 @@ def document_of(result: Any) -> Any:
         return {key: document_of(value) for key, value in values if value is not ABSENT}
     if isinstance(result, dict):
         return {key: document_of(value) for key, value in result.items()}
-    return type(result)(map(document_of, result)) if type(result) in (list, tuple) else result
+    if isinstance(result, list | tuple):
+        return (list if isinstance(result, list) else tuple)(map(document_of, result))
+    return result
 
 
 def type_text(annotation: Any) -> str:

@@ -183,7 +183,7 @@ def _flag(name: str, default: bool, given: dict[str, Any]) -> click.Option:
 
 def _joined(default: Any) -> Callable[[click.Context, click.Parameter, Any], Any]:
     def joined(ctx: click.Context, option: click.Parameter, given: tuple[Any, ...]) -> Any:
-        names = [name for one in given for name in ([one] if isinstance(one, str) else one)]
+        names = [name for value in given for name in ([value] if isinstance(value, str) else value)]
         return names if given else default
 
     return joined
@@ -216,8 +216,8 @@ class Words:
 
     def _plain(self, text: str) -> str:
         text = re.sub(r'``""``', "no name", text)
-        text = re.sub(r'``(?:"(.*?)"|(.*?))``', lambda found: found[1] or found[2], text)
-        return re.sub(r"`([^` ]+)`", lambda found: self._name(found[1]), text)
+        text = re.sub(r'``(?:"(.*?)"|(.*?))``', lambda match: match[1] or match[2], text)
+        return re.sub(r"`([^` ]+)`", lambda match: self._name(match[1]), text)
 
     def _name(self, name: str) -> str:
         if name in self.arguments:

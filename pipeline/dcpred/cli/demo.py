@@ -50,12 +50,12 @@ def enlarged_digits(n_rows: int) -> Digits:
     data = load_digits()
     order = rng.permutation(len(data.target))
     X, y = data.data[order], data.target[order].astype(np.uint8)
-    kept, y_kept = X[HELD_OUT:], y[HELD_OUT:]
-    copies = max(n_rows // len(kept), 1)
-    deformed = [kept]
+    originals, y_kept = X[HELD_OUT:], y[HELD_OUT:]
+    copies = max(n_rows // len(originals), 1)
+    deformed = [originals]
     for _ in range(copies - 1):
         shift = rng.uniform(-MAX_SHIFT, MAX_SHIFT, 2)
-        deformed.append(kept @ deformation(shift, rng.uniform(-MAX_ROTATION, MAX_ROTATION)).T)
+        deformed.append(originals @ deformation(shift, rng.uniform(-MAX_ROTATION, MAX_ROTATION)).T)
     rows = np.rint(np.concatenate(deformed)).astype(np.uint8)
     shuffled = rng.permutation(len(rows))
     return Digits(
@@ -295,11 +295,11 @@ def _baselines(digits: Digits) -> dict[str, tuple[float, float]]:
     """(accuracy on the held-out originals, µs per predicted row) of a linear model and an exact SVM."""
     X, y = digits.X_train[:BASELINE_ROWS].astype(np.float64), digits.y_train[:BASELINE_ROWS]
     X_test = digits.X_test.astype(np.float64)
-    found = {}
+    results = {}
     for name, model in (("linear", LinearSVC(C=0.01, dual=False)), ("svm", SVC(C=C, gamma=GAMMA))):
         with one_thread():
             model.fit(X, y)
             start = time.perf_counter()
             accuracy = float((model.predict(X_test) == digits.y_test).mean())
-            found[name] = accuracy, 1e6 * (time.perf_counter() - start) / len(X_test)
-    return found
+            results[name] = accuracy, 1e6 * (time.perf_counter() - start) / len(X_test)
+    return results

@@ -21,25 +21,25 @@ BAR = 20  # letters of the longest bar
 ABSENT = -1e29  # Decision values of classes without rows in a leaf are lower.
 
 
-def explained(found: Sequence[Explanation]) -> str:
+def explained(explanations: Sequence[Explanation]) -> str:
     """One paragraph for each row."""
-    return "\n\n".join("\n".join(_lines(one)) for one in found)
+    return "\n\n".join("\n".join(_lines(row)) for row in explanations)
 
 
-def _lines(one: Explanation) -> list[str]:
-    if one.status != "ok":
-        blame = "" if one.bad_feature is None else f": feature {one.bad_feature}"
-        return [f"row {one.row:,} has no score ({one.status.replace('_', ' ')}{blame})"]
-    lines = [_line(f"row {one.row:,}", _predicted(one))]
-    lines += [_line("", _class(part)) for part in one.classes[1:]]
-    rows = counted(one.leaf_rows or 0, "training row", "training rows")
-    lines.append(_line("leaf", f"{one.leaf:,}, of {rows}"))
-    if one.novelty is not None:
-        lines.append(_line("", f"novelty {one.novelty:.3f}: that fraction of them lies nearer to their mean"))
-    lines += _contributions(one)
-    lines += _sum(one)
-    lines += _distance(one)
-    for remark in one.remarks:
+def _lines(row: Explanation) -> list[str]:
+    if row.status != "ok":
+        blame = "" if row.bad_feature is None else f": feature {row.bad_feature}"
+        return [f"row {row.row:,} has no score ({row.status.replace('_', ' ')}{blame})"]
+    lines = [_line(f"row {row.row:,}", _predicted(row))]
+    lines += [_line("", _class(part)) for part in row.classes[1:]]
+    rows = counted(row.leaf_rows or 0, "training row", "training rows")
+    lines.append(_line("leaf", f"{row.leaf:,}, of {rows}"))
+    if row.novelty is not None:
+        lines.append(_line("", f"novelty {row.novelty:.3f}: that fraction of them lies nearer to their mean"))
+    lines += _contributions(row)
+    lines += _sum(row)
+    lines += _distance(row)
+    for remark in row.remarks:
         lines += textwrap.wrap(remark, WIDTH - 2, initial_indent="  ", subsequent_indent="  ")
     return lines
 
@@ -48,8 +48,8 @@ def _line(name: str, text: str) -> str:
     return f"{name:<14}  {text}"
 
 
-def _predicted(one: Explanation) -> str:
-    return _class(one.classes[0]) if one.classes else f"{one.predicted:.6g}"
+def _predicted(row: Explanation) -> str:
+    return _class(row.classes[0]) if row.classes else f"{row.predicted:.6g}"
 
 
 def _class(part: ClassPart) -> str:
@@ -59,27 +59,27 @@ def _class(part: ClassPart) -> str:
     return _cut(str(part.name)) + (f"  ({', '.join(facts)})" if facts else "")
 
 
-def _contributions(one: Explanation) -> list[str]:
+def _contributions(row: Explanation) -> list[str]:
     """What each column adds, with bars."""
-    if one.average is None or one.leaf_part is None:
+    if row.average is None or row.leaf_part is None:
         return []
-    named, others = one.largest()
+    named, others = row.largest()
     rows = [
         (_cut(part.name), _cut(part.value if isinstance(part.value, str) else shown(part.value)), part.part)
         for part in named
     ]
-    if n := len(one.contributions) - len(named):
+    if n := len(row.contributions) - len(named):
         rows.append((counted(n, "other column", "other columns"), "", others))
-    rows += [("leaf", f"{one.leaf:,}", one.leaf_part)] if one.leaf_part else []
+    rows += [("leaf", f"{row.leaf:,}", row.leaf_part)] if row.leaf_part else []
     most = max([abs(part) for _, _, part in rows], default=0.0) or 1.0
     lines = [
         f"  {name:<{LONGEST_NAME}}  {value:>{LONGEST_NAME}}  {part:>+12.6g}  {_bar(part / most)}".rstrip()
         for name, value, part in rows
     ]
     head = f"  {'column':<{LONGEST_NAME}}  {'value':>{LONGEST_NAME}}  {'adds':>12}"
-    cut = one if one.direction is None else replace(one, direction=_cut(str(one.direction)))
+    cut = row if row.direction is None else replace(row, direction=_cut(str(row.direction)))
     total = f"decision value{cut.toward}"
-    rest = [("average", one.average), (total, one.decision)]
+    rest = [("average", row.average), (total, row.decision)]
     return ["", head, *lines, *(f"  {name:<{2 * LONGEST_NAME + 2}}  {part:>+12.6g}" for name, part in rest)]
 
 
@@ -87,30 +87,30 @@ def _bar(share: float) -> str:
     return ("+" if share > 0 else "-") * round(abs(share) * BAR)
 
 
-def _sum(one: Explanation) -> list[str]:
+def _sum(row: Explanation) -> list[str]:
     """The decision value as a sum."""
-    if not one.landmarks:
+    if not row.landmarks:
         return []
-    others = one.n_landmarks - len(one.landmarks)
+    others = row.n_landmarks - len(row.landmarks)
     lines = ["", f"  {'landmark':<32}  {'kernel value':>12}  {'part':>12}"]
     lines += [
         f"  {part.landmark:<32}  {part.kernel:>12.6g}  {part.part:>+12.6g}"
-        + ("  nearest" if part.landmark == one.nearest else "")
-        for part in one.landmarks
+        + ("  nearest" if part.landmark == row.nearest else "")
+        for part in row.landmarks
     ]
-    rest = [(counted(others, "other", "others"), one.other_landmarks)] if others else []
-    rest += [("pairwise products and triangle points", one.pseudo_landmarks)] if one.pseudo_landmarks else []
-    rest.append(("intercept", one.intercept))
-    rest += [("clipped to bounds of the leaf", one.clipped)] if one.clipped else []
+    rest = [(counted(others, "other", "others"), row.other_landmarks)] if others else []
+    rest += [("pairwise products and triangle points", row.pseudo_landmarks)] if row.pseudo_landmarks else []
+    rest.append(("intercept", row.intercept))
+    rest += [("clipped to bounds of the leaf", row.clipped)] if row.clipped else []
     lines += [f"  {name:<32}  {'':>12}  {part:>+12.6g}" for name, part in rest]
-    return [*lines, f"  {'sum':<32}  {'':>12}  {one.decision:>+12.6g}"]
+    return [*lines, f"  {'sum':<32}  {'':>12}  {row.decision:>+12.6g}"]
 
 
-def _distance(one: Explanation) -> list[str]:
+def _distance(row: Explanation) -> list[str]:
     """The distance to the nearest landmark, feature by feature."""
-    if not one.features:
+    if not row.features:
         return []
-    title = f"distance to landmark {one.nearest}"
+    title = f"distance to landmark {row.nearest}"
     return [
         "",
         f"  {title:<32}  {'share':>6}  {'row':>12}  {'landmark':>12}",
@@ -118,7 +118,7 @@ def _distance(one: Explanation) -> list[str]:
             f"  {_feature(part.feature, part.name):<32}  {part.share:>6.1%}"
             f"  {_number(part.value, 'missing', part.said):>12}"
             f"  {_number(part.of_landmark, 'other', part.said_of_landmark):>12}"
-            for part in one.features
+            for part in row.features
         ),
     ]
 
@@ -148,7 +148,7 @@ class RowsType(click.ParamType):  # type: ignore[type-arg]  # generic in some ve
     name = "rows"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        found: list[int] = []
+        numbers: list[int] = []
         for part in str(value).split(","):
             match = SPAN.fullmatch(part.strip())
             if match is None:
@@ -156,10 +156,10 @@ class RowsType(click.ParamType):  # type: ignore[type-arg]  # generic in some ve
             first, last = int(match[1]), int(match[2] or match[1])
             if last < first:
                 self.fail(f"{part.strip()} ends before it begins; write the smaller number first", param, ctx)
-            if len(found) + last - first + 1 > MOST_ROWS:
+            if len(numbers) + last - first + 1 > MOST_ROWS:
                 self.fail(f"more than {MOST_ROWS:,} rows are named; name fewer", param, ctx)
-            found += range(first, last + 1)
-        return tuple(found)
+            numbers += range(first, last + 1)
+        return tuple(numbers)
 
 
 ROWS = {"type": RowsType(), "required": True, "metavar": "ROWS", "help": "Rows to explain: 5,17,100-110."}

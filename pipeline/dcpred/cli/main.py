@@ -111,10 +111,8 @@ class Commands(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem[Any]]":
         """Complete without importing the commands themselves."""
         of_group = click.Command.shell_complete(self, ctx, incomplete)
-        named = {
-            name: summary for name, summary in self.every_summary().items() if name.startswith(incomplete)
-        }
-        return [*(CompletionItem(name, help=summary) for name, summary in named.items()), *of_group]
+        named = {name: text for name, text in self.every_summary().items() if name.startswith(incomplete)}
+        return [*(CompletionItem(name, help=text) for name, text in named.items()), *of_group]
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **more: Any

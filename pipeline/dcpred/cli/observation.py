@@ -183,8 +183,8 @@ class Metrics(logging.Handler):
 
     def _line(self, name: str, labels: dict[str, str], value: float) -> str:
         pairs = {"dcpred_job": self.job} | labels  # Prometheus sets a label `job` of its own
-        summary = ",".join(f'{key}="{escaped(text)}"' for key, text in pairs.items())
-        return f"{name}{{{summary}}} {float(value)!r}"
+        label_text = ",".join(f'{key}="{escaped(text)}"' for key, text in pairs.items())
+        return f"{name}{{{label_text}}} {float(value)!r}"
 
 
 def escaped(text: str) -> str:
@@ -247,8 +247,8 @@ def _beginning(path: Path) -> str:
 def last_success(path: Path) -> float | None:
     """When a run was last complete, from the file of an earlier one; None if it is unknown."""
     with suppress(OSError, ValueError):
-        found = re.search(rf"^{SUCCESS}{{.*}} ([-+.0-9e]+)$", _beginning(path), re.MULTILINE)
-        return float(found[1]) if found else None
+        match = re.search(rf"^{SUCCESS}{{.*}} ([-+.0-9e]+)$", _beginning(path), re.MULTILINE)
+        return float(match[1]) if match else None
     return None
 
 

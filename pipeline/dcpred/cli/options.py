@@ -47,10 +47,10 @@ GIB = 2**30
 
 def surroundings() -> list[str]:
     """The lines."""
-    found = versions()
-    packages = ", ".join(f"{name} {number}" for name, number in found.items() if name != "dcpred")
+    numbers = versions()
+    packages = ", ".join(f"{name} {number}" for name, number in numbers.items() if name != "dcpred")
     facts = [
-        f"dcpred {found.get('dcpred', '(not installed)')} with {packages}",
+        f"dcpred {numbers.get('dcpred', '(not installed)')} with {packages}",
         f"{process_name()}: {_cores()} of {cpu_name()}, {_memory()}",
         f"temporary files lie in {tempfile.gettempdir()}",
     ]
@@ -88,12 +88,12 @@ class SettingsType(click.ParamType):  # type: ignore[type-arg]  # generic in som
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> "list[CompletionItem[Any]]":
         name, equals, value = incomplete.partition("=")
-        described = [one for one in describe_settings() if self.only is None or one.name in self.only]
+        described = [each for each in describe_settings() if self.only is None or each.name in self.only]
         if not equals:
-            named = [one for one in described if one.name.startswith(name.replace("-", "_"))]
-            return [CompletionItem(f"{one.name}=", help=one.meaning) for one in named]
-        values = next((one.values for one in described if one.name == name), ())
-        return [CompletionItem(f"{name}={one}") for one in values if one.startswith(value)]
+            named = [setting for setting in described if setting.name.startswith(name.replace("-", "_"))]
+            return [CompletionItem(f"{setting.name}=", help=setting.meaning) for setting in named]
+        values = next((setting.values for setting in described if setting.name == name), ())
+        return [CompletionItem(f"{name}={each}") for each in values if each.startswith(value)]
 
 
 def read_values(config: Path | None, assignments: Sequence[str]) -> dict[str, object]:
@@ -109,10 +109,10 @@ def read_values(config: Path | None, assignments: Sequence[str]) -> dict[str, ob
     return values
 
 
-def setting_help(one: Description) -> str:
+def setting_help(setting: Description) -> str:
     """What `-h` prints of a setting after its name and default."""
-    zero = f" 0: {one.zero}." if one.zero else ""
-    return f"{one.meaning}{zero} [{one.allowed}]"
+    zero = f" 0: {setting.zero}." if setting.zero else ""
+    return f"{setting.meaning}{zero} [{setting.allowed}]"
 
 
 def _read_toml(path: Path) -> dict[str, object]:
@@ -220,22 +220,22 @@ def cluster_options(command: F) -> F:
                 "Cannot use certificates: no Dask scheduler is given. Add --scheduler tls://host:8786, or"
                 " omit the --tls options."
             )
-        found = (
+        address = (
             Scheduler(scheduler, tls_ca_file, tls_cert, tls_key, named_by) if scheduler is not None else None
         )
-        if dashboard and found is not None:
+        if dashboard and address is not None:
             raise click.UsageError(
                 "Cannot combine --dashboard with a running Dask cluster: the cluster serves its own pages."
                 " Omit --dashboard: the command prints their address."
             )
-        if workers is not None and found is not None:
+        if workers is not None and address is not None:
             raise click.UsageError(
                 "Cannot combine --workers with --scheduler: one excludes the other. Give one of them."
             )
-        if workers is None and found is None:
+        if workers is None and address is None:
             workers = -1
         with pages_opened() if dashboard else nullcontext():
-            command(*args, workers=workers, client=found, **kwargs)
+            command(*args, workers=workers, client=address, **kwargs)
 
     return run  # type: ignore[return-value]
 

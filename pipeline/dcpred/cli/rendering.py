@@ -5,7 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dcpred.execution.terminal import Verbosity, columns, is_terminal, verbosity, wrapped
+from dcpred.summary import plain
 from dcpred_tasks.result_fields import Listing, Unit, cells_of, columns_of, lines_of
+
+CELL_LETTERS = 28  # longer texts in tables are cut
 
 
 def shown(owners: type | Sequence[type], document: Mapping[str, Any]) -> str:
@@ -42,7 +45,7 @@ def rows(pairs: Iterable[tuple[str, str]]) -> str:
 def _listed(owner: type, listing: Listing) -> str:
     """A table with its title. Texts are left-aligned, numbers right-aligned."""
     left = [facts.unit is Unit.TEXT for _, facts in columns_of(owner, listing.rows)]
-    cells = cells_of(owner, listing.rows)
+    cells = [[plain(cell, CELL_LETTERS) for cell in line] for line in cells_of(owner, listing.rows)]
     if listing.labels:
         cells = [[label, *line] for label, line in zip(("", *listing.labels), cells, strict=True)]
         left.insert(0, True)

@@ -243,9 +243,9 @@ def _figures(
 
 
 def evaluate_blocks(
-    job: EvaluationJob, found: Evaluated, sampled: Statistics, plan: BlockPlan, workers: Workers
+    job: EvaluationJob, evaluated: Evaluated, sampled: Statistics, plan: BlockPlan, workers: Workers
 ) -> Evaluated:
-    """Merge the results of all blocks into `found` as they end, and into `sampled` in their order."""
+    """Merge the results of all blocks into `evaluated` as they end, and into `sampled` in their order."""
     if not all(workers.on_each(is_compiled)):
         with show_step(COMPILING, None, ""):
             for _ in workers.on_each(ready_to_evaluate, job):
@@ -258,7 +258,7 @@ def evaluate_blocks(
             for number, result in workers.each(evaluate_block, [(job, *span) for span in spans]):
                 if isinstance(result, Failure):
                     raise _failed(result, *spans[number])
-                found.merge(result)
+                evaluated.merge(result)
                 waiting[number] = result.packed
                 while n_added in waiting:
                     sampled.add_packed(waiting.pop(n_added))
@@ -268,7 +268,7 @@ def evaluate_blocks(
             raise InterruptedRunError(
                 "interrupted; an evaluation stores nothing: run the same command again"
             ) from None
-    return found
+    return evaluated
 
 
 def _failed(failure: Failure, start: int, stop: int) -> BaseException:
@@ -280,32 +280,35 @@ def _failed(failure: Failure, start: int, stop: int) -> BaseException:
     )
 
 
-def _described(path: str | Path, model_hash: str, x: str, model: Model, found: Evaluated) -> dict[str, Any]:
-    if found.n_unlabelled == found.n_rows:
+def _described(
+    path: str | Path, model_hash: str, x: str, model: Model, evaluated: Evaluated
+) -> dict[str, Any]:
+    if evaluated.n_unlabelled == evaluated.n_rows:
         raise DataError(
-            f"Cannot evaluate {shown(x)}: none of its {found.n_rows:,} rows has a target. Name labelled data."
+            f"Cannot evaluate {shown(x)}: none of its {evaluated.n_rows:,} rows has a target. Name labelled"
+            " data."
         )
-    if found.compact.n == 0:
+    if evaluated.compact.n == 0:
         counts = Counter[int]()
-        for (status, _), n in found.bad.items():
+        for (status, _), n in evaluated.bad.items():
             counts[status] += n
         names = feature_names(open_array(x))
-        why = why_unscored(counts, found.bad, names)
+        why = why_unscored(counts, evaluated.bad, names)
         raise IncompleteError(f"Cannot evaluate {shown(x)}: {why}. Correct the data.")
     result = {
         "model": str(path),
         "model_hash": model_hash,
         "data": shown(x),
         "task": model.task,
-        "n_samples": found.n_rows - found.n_unlabelled,
-        "n_bad": found.n_rows - found.n_unlabelled - found.compact.n,
-        "n_unlabelled": found.n_unlabelled,
+        "n_samples": evaluated.n_rows - evaluated.n_unlabelled,
+        "n_bad": evaluated.n_rows - evaluated.n_unlabelled - evaluated.compact.n,
+        "n_unlabelled": evaluated.n_unlabelled,
         "trained_share": None,
         "predicted_cost_ratio": None if model.leaf_models is not None else predict_cost(model).cost_ratio,
-        **found.compact.as_dict(),
+        **evaluated.compact.as_dict(),
     }
-    if found.local is not None:
-        local = found.local.as_dict()
+    if evaluated.local is not None:
+        local = evaluated.local.as_dict()
         result |= {f"early_{name}": local[name] for name in EARLY if name in local}
     return without_infinite(result)
 
@@ -335,7 +338,7 @@ def _trained(result: dict[str, Any]) -> str:
 
 def _one_class(result: dict[str, Any]) -> str:
     """A remark on rows that all have one class."""
-    present = [one["class"] for one in result.get("classes", ()) if one["rows"]]
+    present = [line["class"] for line in result.get("classes", ()) if line["rows"]]
     if len(present) != 1:
         return ""
     return (

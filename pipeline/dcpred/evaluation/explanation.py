@@ -165,17 +165,17 @@ class Explanation:
         if self.status != "ok":
             return f"row {self.row:,}: no score ({self.status.replace('_', ' ')})"
         named, others = self.largest()
-        facts = [f"{one.name} {shown(one.value)} → {one.part:+.3g}" for one in named]
+        facts = [f"{part.name} {shown(part.value)} → {part.part:+.3g}" for part in named]
         facts += [f"all others {others:+.3g}"] if len(self.contributions) > len(named) else []
         facts += [f"leaf {self.leaf_part:+.3g}"] if self.leaf_part else []
         facts += [f"average {self.average:.3g}"] if self.average is not None else []
-        found = f"{self.predicted:.6g}" if isinstance(self.predicted, float) else str(self.predicted)
+        predicted = f"{self.predicted:.6g}" if isinstance(self.predicted, float) else str(self.predicted)
         why = (
             f" (decision value{self.toward} {self.decision:.3g}{self.compared}: {'; '.join(facts)})"
             if facts
             else ""
         )
-        return f"row {self.row:,}: {found}{why}"
+        return f"row {self.row:,}: {predicted}{why}"
 
     @property
     def toward(self) -> str:
@@ -199,8 +199,8 @@ class Explanation:
         float
             The sum of the parts of all others.
         """
-        named = [one for one in self.contributions[:CONTRIBUTIONS] if one.part]
-        return named, math.fsum(one.part for one in self.contributions[len(named) :])
+        named = [part for part in self.contributions[:CONTRIBUTIONS] if part.part]
+        return named, math.fsum(part.part for part in self.contributions[len(named) :])
 
 
 class Explanations(list[Explanation]):
@@ -213,14 +213,14 @@ class Explanations(list[Explanation]):
         return "".join(map(_table, self))
 
 
-def _table(one: Explanation) -> str:
+def _table(row: Explanation) -> str:
     """An explanation as a table with bars."""
-    named, others = one.largest()
+    named, others = row.largest()
     lines = [(each.name, shown(each.value), each.part) for each in named]
-    if len(one.contributions) > len(named):
-        lines.append((f"{len(one.contributions) - len(named)} others", "", others))
-    lines += [] if not one.leaf_part else [("leaf", str(one.leaf), one.leaf_part)]
-    lines += [] if one.average is None else [("average", "", one.average)]
+    if len(row.contributions) > len(named):
+        lines.append((f"{len(row.contributions) - len(named)} others", "", others))
+    lines += [] if not row.leaf_part else [("leaf", str(row.leaf), row.leaf_part)]
+    lines += [] if row.average is None else [("average", "", row.average)]
     most = max((abs(part) for _, _, part in lines), default=0.0) or 1.0
     cells = (
         f"<tr><td>{html.escape(name)}</td><td>{html.escape(value)}</td>"
@@ -229,11 +229,11 @@ def _table(one: Explanation) -> str:
         "</div></td></tr>"
         for name, value, part in lines
     )
-    head = html.escape(str(one).partition(" (decision value")[0])
+    head = html.escape(str(row).partition(" (decision value")[0])
     total = (
         ""
-        if one.decision is None
-        else f", decision value{html.escape(one.toward)} {one.decision:.6g}{one.compared}"
+        if row.decision is None
+        else f", decision value{html.escape(row.toward)} {row.decision:.6g}{row.compared}"
     )
     return f"<table><caption>{head}{total}</caption>{''.join(cells)}</table>"
 
@@ -284,10 +284,10 @@ def explain(
         at = find_rows(stored, x, path) if isinstance(X, str | Path) else str(stored)
         chosen = range(open_array(at).shape[0]) if rows is None else _numbers(rows)
         return explain_stored(path, at, chosen, landmarks=landmarks)
-    own, found, names, schema = _rows_to_explain(model, X)
-    numbers = list(range(len(found))) if rows is None else _numbers(rows)
-    check_numbers(numbers, len(found), "X")
-    return explain_rows(own, found[numbers], numbers, names, schema, landmarks=landmarks)
+    opened, values, names, schema = _rows_to_explain(model, X)
+    numbers = list(range(len(values))) if rows is None else _numbers(rows)
+    check_numbers(numbers, len(values), "X")
+    return explain_rows(opened, values[numbers], numbers, names, schema, landmarks=landmarks)
 
 
 def _stored(X: Any) -> str | Path | None:
@@ -299,12 +299,12 @@ def _stored(X: Any) -> str | Path | None:
 
 def _numbers(rows: Sequence[int]) -> list[int]:
     """Numbers of rows. Raises DataError for anything else."""
-    found: list[Any] = list(rows) if isinstance(rows, Iterable) and np.ndim(rows) == 1 else [None]
-    wrong = [row for row in found if not isinstance(row, Integral) or isinstance(row, bool)]
+    given: list[Any] = list(rows) if isinstance(rows, Iterable) and np.ndim(rows) == 1 else [None]
+    wrong = [row for row in given if not isinstance(row, Integral) or isinstance(row, bool)]
     if wrong:
-        given = rows if wrong == [None] else wrong[0]
-        raise DataError(f"Cannot explain row {given!r}: rows are a list of integers, for example [0, 7].")
-    return [int(row) for row in found]
+        refused = rows if wrong == [None] else wrong[0]
+        raise DataError(f"Cannot explain row {refused!r}: rows are a list of integers, for example [0, 7].")
+    return [int(row) for row in given]
 
 
 def _rows_to_explain(model: Any, X: Any) -> tuple[Model, NDArray[Any], list[str] | None, Schema | None]:
@@ -314,12 +314,12 @@ def _rows_to_explain(model: Any, X: Any) -> tuple[Model, NDArray[Any], list[str]
     if is_sparse(X):
         check_dense(X)
         X = X.toarray()
-    own, found, names, schema = model._rows_to_explain(X)
-    if not isinstance(found, np.ndarray):
+    opened, values, names, schema = model._rows_to_explain(X)
+    if not isinstance(values, np.ndarray):
         raise DataError(
             f"Cannot explain X: it is not in memory ({type(X).__name__}). Pass some rows of it, computed."
         )
-    return own, found, None if names is None else [str(n) for n in names], schema
+    return opened, values, None if names is None else [str(n) for n in names], schema
 
 
 def explain_stored(
@@ -332,21 +332,21 @@ def explain_stored(
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
     check_same_names(feature_names(X), artifact.feature_names, x)
     check_numbers(rows, X.shape[0], x)
-    found = np.concatenate([_row(X, x, row) for row in rows])
+    values = np.concatenate([_row(X, x, row) for row in rows])
     names, schema = artifact.feature_names, artifact.schema
-    return explain_rows(model, found, rows, names, schema, landmarks=landmarks)
+    return explain_rows(model, values, rows, names, schema, landmarks=landmarks)
 
 
-def _in_the_table(one: Explanation, schema: Schema | None) -> Explanation:
+def _in_the_table(row: Explanation, schema: Schema | None) -> Explanation:
     """An explanation with features in the form of their table."""
     if schema is None:
-        return one
+        return row
 
     def worded(part: FeaturePart) -> FeaturePart:
         texts = [schema.says(part.feature, value) for value in (part.value, part.of_landmark)]
         return replace(part, said=texts[0], said_of_landmark=texts[1])
 
-    return replace(one, features=[worded(part) for part in one.features])
+    return replace(row, features=[worded(part) for part in row.features])
 
 
 def _row(X: Any, x: str, row: int) -> NDArray[Any]:
@@ -356,9 +356,9 @@ def _row(X: Any, x: str, row: int) -> NDArray[Any]:
             f"Cannot explain row {row:,}: chunk {missing} of {x} is missing, which would read as"
             f" fill values. {stored_chunks.REMEDY}"
         )
-    found = zarr_arrays.read_rows(X, row, row + 1)
-    check_exact_rows(found, feature_names(X))
-    return found
+    values = zarr_arrays.read_rows(X, row, row + 1)
+    check_exact_rows(values, feature_names(X))
+    return values
 
 
 def check_numbers(rows: Sequence[int], n_rows: int, source: str) -> None:
@@ -423,25 +423,25 @@ def _classes(model: Model, decision: FloatArray, chance: FloatArray | None) -> l
 
 
 def _divided(
-    one: Explanation, model: Model, values: dict[str, float | str | None], added: FloatArray
+    row: Explanation, model: Model, values: dict[str, float | str | None], added: FloatArray
 ) -> Explanation:
     """An explanation with the contribution of each column."""
-    assert one.decision is not None
-    found = [Contribution(name, values[name], float(part)) for name, part in zip(values, added, strict=False)]
-    found.sort(key=lambda each: -abs(each.part))
+    assert row.decision is not None
+    parts = [Contribution(name, values[name], float(part)) for name, part in zip(values, added, strict=False)]
+    parts.sort(key=lambda each: -abs(each.part))
     average = float(added[-1])
-    rest = one.decision - average - math.fsum(each.part for each in found)
-    if abs(rest) < ROUNDING * (abs(one.decision) + abs(average)):
+    rest = row.decision - average - math.fsum(each.part for each in parts)
+    if abs(rest) < ROUNDING * (abs(row.decision) + abs(average)):
         rest = 0.0
     remarks = [] if is_exact(model) else [INTEGRATED.format(_basis_in_words(model))]
     remarks += [] if model.background is not None else [LANDMARK_BACKGROUND]
     return replace(
-        one,
-        contributions=found,
+        row,
+        contributions=parts,
         leaf_part=rest,
         average=average,
         method=method(model),
-        remarks=[*one.remarks, *remarks],
+        remarks=[*row.remarks, *remarks],
     )
 
 
@@ -454,13 +454,14 @@ def table_values(x: NDArray[Any], parts: Parts, schema: Schema | None) -> list[f
     by_part: list[float | str | None] = []
     columns = [] if schema is None or len(schema.sources) != len(parts.names) else schema.sources
     for part in range(len(parts.names)):
-        own = [float(x[feature]) for feature in np.flatnonzero(parts.of_feature == part)]
-        by_part.append(columns[part].in_words(own) if columns else None if math.isnan(own[0]) else own[0])
+        values = [float(x[feature]) for feature in np.flatnonzero(parts.of_feature == part)]
+        plain = None if math.isnan(values[0]) else values[0]
+        by_part.append(columns[part].in_words(values) if columns else plain)
     return by_part
 
 
 def _scored(
-    one: Explanation,
+    explanation: Explanation,
     model: Model,
     X: NDArray[Any],
     row: RawScores,
@@ -473,8 +474,8 @@ def _scored(
     scaled = model.scaling.exact(X)
     offset = model.offset(X)
     value = float(leaf_values(model, leaf, scaled, offset)[0, output])
-    one = replace(
-        one,
+    explanation = replace(
+        explanation,
         predicted=model.classes[number] if model.classes else float(row.decision[0, 0]),
         leaf=leaf,
         leaf_rows=int(model.leaf_rows[leaf]),
@@ -482,22 +483,22 @@ def _scored(
         scale=model.target.name if model.target else None,
     )
     if model.classes:
-        one = replace(one, direction=model.classes[number if model.n_outputs > 1 else 1])
+        explanation = replace(explanation, direction=model.classes[number if model.n_outputs > 1 else 1])
     weights = model.beta.of(leaf)[:, output].astype(np.float64)
     if model.leaf_model(leaf) is None and len(weights):
         if not landmarks:
-            return replace(one, decision=value)
+            return replace(explanation, decision=value)
         intercept = float(model.intercept[leaf, output] + offset[0, output : output + 1].sum())
-        return _summed(one, model, weights, intercept, scaled, X, names)
+        return _summed(explanation, model, weights, intercept, scaled, X, names)
     remark = CONSTANT
     if model.leaf_model(leaf) is not None:
         assert model.leaf_models is not None
         remark = f"its leaf holds another model ({model.leaf_models.name}), whose decision value has no parts"
-    return replace(one, decision=value, intercept=value, remarks=[*one.remarks, remark])
+    return replace(explanation, decision=value, intercept=value, remarks=[*explanation.remarks, remark])
 
 
 def _summed(
-    one: Explanation,
+    explanation: Explanation,
     model: Model,
     weights: FloatArray,
     intercept: float,
@@ -506,23 +507,23 @@ def _summed(
     names: Sequence[str] | None,
 ) -> Explanation:
     """An explanation with its decision value as a sum, and the distance to the nearest landmark."""
-    assert one.leaf is not None
-    basis = model.basis(one.leaf)
+    assert explanation.leaf is not None
+    basis = model.basis(explanation.leaf)
     kernel = basis(scaled)[0]
     parts, m = weights * kernel, len(basis.landmarks)
     top = np.argsort(-np.abs(parts[:m]), kind="stable")[:LANDMARKS]
     others, pseudo = math.fsum(np.delete(parts[:m], top)), math.fsum(parts[m:])
     summed = math.fsum([*parts[top], others, pseudo, intercept])
-    low, high = model.bounds[one.leaf] if model.bounds.shape[1] else (-math.inf, math.inf)
+    low, high = model.bounds[explanation.leaf] if model.bounds.shape[1] else (-math.inf, math.inf)
     clipped = float(np.clip(summed, low, high)) - summed
-    nearest, features, remarks = None, [], [*one.remarks]
+    nearest, features, remarks = None, [], [*explanation.remarks]
     if model.kernel.stationary:
         nearest = int(kernel[:m].argmax())
         features = _features(model, basis, nearest, scaled, X, names)
     else:
         remarks.append(f"the {model.kernel.name} kernel is not a function of a distance")
     return replace(
-        one,
+        explanation,
         decision=summed + clipped,
         n_landmarks=m,
         landmarks=[LandmarkPart(int(j), float(kernel[j]), float(parts[j])) for j in top],
@@ -549,8 +550,8 @@ def _features(
     gap = np.abs(basis.inside(scaled) - point)[0]
     of_columns = gap if model.kernel.family.sum == Sum.ABSOLUTE else gap**2
     size = np.bincount(model.scaling.source, of_columns, model.n_features)
-    own = basis.factor.astype(np.float64) if len(basis.factor) else np.ones(1)
-    place = _raw(model.scaling, point / np.where(own == 0, np.inf, own))
+    scale = basis.factor.astype(np.float64) if len(basis.factor) else np.ones(1)
+    place = _raw(model.scaling, point / np.where(scale == 0, np.inf, scale))
     return [
         FeaturePart(
             int(j),
@@ -632,8 +633,8 @@ class Contributions:
     def __getitem__(self, index: Any) -> Any:
         if not isinstance(index, int | slice | np.integer | np.ndarray | list):
             return self._of_shap()[index]
-        own = (self.values[index], self.base_values[index], self.data[index], self.display_data[index])
-        return Contributions(*own, self.feature_names, self.method, self.background)
+        arrays = (self.values[index], self.base_values[index], self.data[index], self.display_data[index])
+        return Contributions(*arrays, self.feature_names, self.method, self.background)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -642,8 +643,8 @@ class Contributions:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle compares `__class__` with the type."""
-        own = self.values, self.base_values, self.data, self.display_data
-        return Contributions, (*own, self.feature_names, self.method, self.background)
+        arrays = self.values, self.base_values, self.data, self.display_data
+        return Contributions, (*arrays, self.feature_names, self.method, self.background)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "shap" not in sys.modules or "values" not in self.__dict__:
@@ -696,24 +697,24 @@ def contributions(
     DataError
         What `predict` raises; also for baselines, and for a label that the model does not have.
     """
-    own, found, names, schema = _rows_to_explain(model, X)
-    check_contributions(own)
-    parts = parts_of_table(schema, names, own.n_features)
-    rows = score_with_leaves(own, found)
+    opened, values, names, schema = _rows_to_explain(model, X)
+    check_contributions(opened)
+    parts = parts_of_table(schema, names, opened.n_features)
+    rows = score_with_leaves(opened, values)
     output = None
     if label is not None:
-        if own.n_outputs == 1 or label not in own.classes:
+        if opened.n_outputs == 1 or label not in opened.classes:
             raise DataError(
                 f"Cannot explain label {label!r}: the model has one decision value, or other classes."
             )
-        output = np.full(len(found), own.classes.index(label))
-    added = contributions_of(own, found, rows.decision, rows.leaf, parts=parts, output=output)
+        output = np.full(len(values), opened.classes.index(label))
+    added = contributions_of(opened, values, rows.decision, rows.leaf, parts=parts, output=output)
     first = np.unique(parts.of_feature, return_index=True)[1]
-    data = np.column_stack([found[:, first].astype(np.float64), rows.leaf])
+    data = np.column_stack([values[:, first].astype(np.float64), rows.leaf])
     words = np.empty(data.shape, object)
-    for i, x in enumerate(found):
-        values = table_values(x, parts, schema)
-        words[i] = [*("missing" if value is None else value for value in values), str(rows.leaf[i])]
-    background = LANDMARK_ROWS if own.background is None else TRAINING_ROWS
+    for i, x in enumerate(values):
+        texts = ("missing" if value is None else value for value in table_values(x, parts, schema))
+        words[i] = [*texts, str(rows.leaf[i])]
+    background = LANDMARK_ROWS if opened.background is None else TRAINING_ROWS
     found_of_rows = added[:, :-1], added[:, -1], data, words
-    return Contributions(*found_of_rows, [*parts.names, LEAF], method(own), background)
+    return Contributions(*found_of_rows, [*parts.names, LEAF], method(opened), background)

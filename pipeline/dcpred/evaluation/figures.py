@@ -83,9 +83,7 @@ class EvaluationFacts:
 
 @result_class
 class ClassRow:
-    name: str = result_field(
-        "The class.", key="class", unit=Unit.TEXT, text=lambda r: short(r["class"]), column="class"
-    )
+    name: str = result_field("The class.", key="class", unit=Unit.TEXT, column="class")
     rows: int = result_field("Number of rows of the class.", unit=Unit.COUNT, column="rows")
     predicted: int = result_field("Number of rows with its label.")
     recall: float | None = result_field(
@@ -105,12 +103,9 @@ class Confusion:
         "The class of the rows.",
         key="class",
         column="class",
-        text=lambda r: short(r["class"]),
         unit=Unit.TEXT,
     )
-    taken_for: str = result_field(
-        "Their label.", column="predicted as", text=lambda r: short(r["taken_for"]), unit=Unit.TEXT
-    )
+    taken_for: str = result_field("Their label.", column="predicted as", unit=Unit.TEXT)
     rows: int = result_field("Number of these rows.", unit=Unit.COUNT, column="rows")
 
 
@@ -128,9 +123,7 @@ class PrecisionRecallCurve:
 
 @result_class
 class ClassCurves:
-    name: str = result_field(
-        "The class.", key="class", column="class", text=lambda r: short(r["class"]), unit=Unit.TEXT
-    )
+    name: str = result_field("The class.", key="class", column="class", unit=Unit.TEXT)
     auc: float = result_field("Area under its ROC curve.", column="AUC")
     average_precision: float = result_field(
         "Area under its precision-recall curve.", column="average precision"

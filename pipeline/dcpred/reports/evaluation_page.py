@@ -8,7 +8,14 @@ import numpy as np
 
 from dcpred import pages
 from dcpred.evaluation.evaluate import evaluation_remarks
-from dcpred.evaluation.figures import figures_of
+from dcpred.evaluation.figures import (
+    ClassCurves,
+    ClassRow,
+    IntervalQuarter,
+    ReliabilityBin,
+    ThresholdFigures,
+    figures_of,
+)
 from dcpred.pages import (
     FIRST,
     INK,
@@ -23,6 +30,7 @@ from dcpred.pages import (
     headlines,
     number,
     percent,
+    table_of,
 )
 from dcpred.summary import plain
 from dcpred_tasks.errors import for_people
@@ -42,7 +50,7 @@ NEARLY_ALL, NEAR = 0.98, 0.8
 def class_sections(r: dict[str, Any]) -> list[Section]:
     """Sections of an evaluation of classes."""
     matrix = r.get("confusion_matrix")
-    names = [plain(one["class"]) for one in r["classes"]]
+    names = [plain(line["class"]) for line in r["classes"]]
     parts: list[Picture | Table] = []
     if matrix is not None and len(names) <= MATRIX_CLASSES:
         parts.append(_matrix_table(names, matrix))
@@ -50,7 +58,7 @@ def class_sections(r: dict[str, Any]) -> list[Section]:
         parts.append(_matrix_picture(names, np.array(matrix)))
     pairs = (r.get("confusions") or [])[:LISTED_PAIRS]
     if pairs and len(names) > 2:
-        parts.append(_pairs_table(pairs, {one["class"]: one["rows"] for one in r["classes"]}))
+        parts.append(_pairs_table(pairs, {line["class"]: line["rows"] for line in r["classes"]}))
     parts.append(_recall(r["classes"]))
     text = (
         "Recall is the fraction of a class's rows that are predicted as it; precision is the fraction of"
@@ -62,12 +70,12 @@ def class_sections(r: dict[str, Any]) -> list[Section]:
 def _pairs_table(pairs: list[dict[str, Any]], of: dict[Any, int]) -> Table:
     lines = [
         [
-            plain(one["class"]),
-            plain(one["taken_for"]),
-            f"{one['rows']:,}",
-            percent(one["rows"] / of[one["class"]], 2),
+            plain(pair["class"]),
+            plain(pair["taken_for"]),
+            f"{pair['rows']:,}",
+            percent(pair["rows"] / of[pair["class"]], 2),
         ]
-        for one in pairs
+        for pair in pairs
     ]
     heads = ["class", "predicted as", "rows", "of its rows"]
     return Table(heads, lines, "Most frequent confusions", texts=2)
@@ -76,9 +84,9 @@ def _pairs_table(pairs: list[dict[str, Any]], of: dict[Any, int]) -> Table:
 def _matrix_table(names: list[str], matrix: list[list[int]]) -> Table:
     """Lines are true classes, columns predicted ones; the shade of errors shows the fraction of the line."""
     lines: list[list[str | Cell]] = []
-    for own, (name, row) in enumerate(zip(names, matrix, strict=True)):
+    for at, (name, row) in enumerate(zip(names, matrix, strict=True)):
         total = max(sum(row), 1)
-        wrong = [0.0 if other == own else n / total for other, n in enumerate(row)]
+        wrong = [0.0 if other == at else n / total for other, n in enumerate(row)]
         lines.append([name, *(Cell(f"{n:,}", w, pale=n == 0) for n, w in zip(row, wrong, strict=True))])
     text = (
         "A line for each true class, a column for each predicted one. Correct rows are on the diagonal; the"
@@ -134,20 +142,20 @@ def _matrix_picture(names: list[str], matrix: Any) -> Picture:
 
 def _recall(classes: list[dict[str, Any]]) -> Picture:
     """Dots, because fractions near 1 differ too little as bars."""
-    known = [one for one in classes if one["recall"] is not None]
+    known = [line for line in classes if line["recall"] is not None]
     shown = known
     if len(known) > DRAWN_CLASSES:
-        shown = sorted(known, key=lambda one: one["recall"])[:DRAWN_CLASSES]
-    least = min(shown, key=lambda one: one["recall"])
-    best = max(shown, key=lambda one: one["recall"])
+        shown = sorted(known, key=lambda line: line["recall"])[:DRAWN_CLASSES]
+    least = min(shown, key=lambda line: line["recall"])
+    best = max(shown, key=lambda line: line["recall"])
 
     def paint(axes: Any) -> None:
         at = np.arange(len(shown))
-        recall = [100 * one["recall"] for one in shown]
-        precision = [np.nan if one["precision"] is None else 100 * one["precision"] for one in shown]
+        recall = [100 * line["recall"] for line in shown]
+        precision = [np.nan if line["precision"] is None else 100 * line["precision"] for line in shown]
         axes.plot(precision, at, "o", fillstyle="none", color=SECOND, markersize=7, label="precision")
         axes.plot(recall, at, "o", color=FIRST, markersize=5, label="recall")
-        axes.set_yticks(at, [pages.short(one["class"], 14) for one in shown])
+        axes.set_yticks(at, [pages.short(line["class"], 14) for line in shown])
         axes.set_ylim(len(shown) - 0.5, -0.5)
         axes.set_xlabel("%")
         axes.figure.legend(
@@ -160,36 +168,21 @@ def _recall(classes: list[dict[str, Any]]) -> Picture:
         f" {percent(least['recall'])}, of {plain(least['class'])}; the greatest {percent(best['recall'])},"
         f" of {plain(best['class'])}.{some}"
     )
-    table = Table(
-        ["class", "rows", "recall", "precision", "AUC"],
-        [
-            [
-                plain(one["class"]),
-                f"{one['rows']:,}",
-                percent(one["recall"], 2),
-                percent(one["precision"], 2),
-                number(one.get("auc")),
-            ]
-            for one in classes
-        ],
-    )
+    table = table_of(ClassRow, classes)
     size = (360, min(pages.bars_height(len(shown)), 560))
     return pages.picture("Recall and precision", text, paint, size=size, table=table)
 
 
 def _ranking(r: dict[str, Any]) -> Section:
     """The curves: with two classes one, with several the worst classes by name."""
-    found = r.get("curves") or []
-    if not found:
+    curves = r.get("curves") or []
+    if not curves:
         return Section("Ranking")
-    which = f"Class {plain(found[0]['class'])} against the other."
+    which = f"Class {plain(curves[0]['class'])} against the other."
     if len(r["classes"]) > 2:
-        more = f", {len(found) - CURVES} more pale." if len(found) > CURVES else "."
+        more = f", {len(curves) - CURVES} more pale." if len(curves) > CURVES else "."
         which = f"Each class against all others; the worst by name{more}"
-    table = Table(
-        ["class", "AUC", "average precision"],
-        [[plain(one["class"]), number(one["auc"], 5), number(one["average_precision"], 5)] for one in found],
-    )
+    table = table_of(ClassCurves, curves)
     mean = " on average" if len(r["classes"]) > 2 else ""
     parts = []
     for title, curve, corner, area, value in (
@@ -202,23 +195,24 @@ def _ranking(r: dict[str, Any]) -> Section:
             r["average_precision"],
         ),
     ):
-        near = min(one["auc"] if curve == "roc" else one["average_precision"] for one in found) > NEARLY_ALL
+        areas = (line["auc"] if curve == "roc" else line["average_precision"] for line in curves)
+        near = min(areas) > NEARLY_ALL
         shown = f" Only that corner is shown, from {NEAR} on." if near else ""
         text = f"{which} The nearer to the {corner} corner, the better; {area} {number(value)}{mean}.{shown}"
-        paint = partial(_paint_curves, found, curve, near, len(r["classes"]) > 2)
+        paint = partial(_paint_curves, curves, curve, near, len(r["classes"]) > 2)
         parts.append(pages.picture(title, text, paint, size=(360, 320), table=table))
     text = "How well decision values rank rows of a class before others, for every threshold."
     return Section("Ranking", text, parts=parts)
 
 
-def _paint_curves(found: list[dict[str, Any]], curve: str, near: bool, several: bool, axes: Any) -> None:
+def _paint_curves(curves: list[dict[str, Any]], curve: str, near: bool, several: bool, axes: Any) -> None:
     """near  whether all is in the best corner, and only that is drawn"""
     is_roc = curve == "roc"
-    for one in found[CURVES:]:
-        pages.context(axes, one[curve]["x"], one[curve]["y"])
-    for one, (colour, dashes, _) in zip(found[:CURVES], pages.LOOKS, strict=False):
-        x, y = one[curve]["x"], one[curve]["y"]
-        axes.plot(x, y, color=colour, linestyle=dashes, label=pages.short(one["class"]))
+    for line in curves[CURVES:]:
+        pages.context(axes, line[curve]["x"], line[curve]["y"])
+    for line, (colour, dashes, _) in zip(curves[:CURVES], pages.LOOKS, strict=False):
+        x, y = line[curve]["x"], line[curve]["y"]
+        axes.plot(x, y, color=colour, linestyle=dashes, label=pages.short(line["class"]))
     within = (0.0, 1.0, 0.0, 1.0)
     if near:
         within = (0.0, round(1 - NEAR, 3), NEAR, 1.0) if is_roc else (NEAR, 1.0, NEAR, 1.0)
@@ -234,7 +228,7 @@ def _reliability(r: dict[str, Any]) -> Section:
     bins = r.get("reliability")
     if not bins:
         return Section("Probabilities")
-    stated, so = [one["mean_probability"] for one in bins], [one["share"] for one in bins]
+    stated, so = [line["mean_probability"] for line in bins], [line["share"] for line in bins]
     of = "the second class" if len(r["classes"]) == 2 else "the class that is predicted"
     least, most = min(*stated, *so), max(*stated, *so)
     low, high = (0.0 if least < 0.5 else np.floor(10 * least) / 10), max(np.ceil(20 * most) / 20, 0.05)
@@ -249,25 +243,19 @@ def _reliability(r: dict[str, Any]) -> Section:
         f"Rows in {len(bins)} bins by the probability of {of}. On the dotted line the probability is exact;"
         f" the mean deviation is {percent(r['calibration_error'], 2)}. Log-loss {number(r['log_loss'])}."
     )
-    table = Table(
-        ["stated", "observed", "rows"],
-        [
-            [percent(s, 2), percent(o, 2), f"{one['rows']:,}"]
-            for s, o, one in zip(stated, so, bins, strict=True)
-        ],
-    )
+    table = table_of(ReliabilityBin, bins)
     drawn = pages.picture("Reliability", text, paint, size=(360, 320), table=table)
     parts = [drawn, *([_thresholds(r)] if r.get("thresholds") else [])]
     return Section("Probabilities", "Whether probabilities are calibrated.", parts=parts)
 
 
 def _thresholds(r: dict[str, Any]) -> Picture:
-    found = r["thresholds"]
-    share = [one["rows"] / (r["n_samples"] - r["n_bad"]) for one in found]
+    thresholds = r["thresholds"]
+    share = [line["rows"] / (r["n_samples"] - r["n_bad"]) for line in thresholds]
 
     def paint(axes: Any) -> None:
         for (colour, dashes, _), name in zip(pages.LOOKS, ("precision", "recall"), strict=False):
-            values = [one[name] for one in found]
+            values = [line[name] for line in thresholds]
             axes.plot(share, values, color=colour, linestyle=dashes, marker="o", label=name)
         pages.log_x(axes)
         axes.set_ylim(0.0, 1.0)
@@ -281,16 +269,7 @@ def _thresholds(r: dict[str, Any]) -> Picture:
     )
     if r.get("threshold") is not None:
         text += f" Here labels follow a threshold of {number(r['threshold'], 4)}."
-    table = Table(
-        ["threshold", "rows", "precision", "recall", "gain"],
-        [
-            [
-                *(number(one["threshold"], 4), f"{one['rows']:,}", percent(one["precision"], 2)),
-                *(percent(one["recall"], 2), number(one["gain"], 3)),
-            ]
-            for one in found
-        ],
-    )
+    table = table_of(ThresholdFigures, thresholds)
     return pages.picture("Thresholds", text, paint, size=(360, 320), table=table)
 
 
@@ -307,10 +286,11 @@ def last_name(address: Any) -> str:
 
 def without_places(text: Any, *addresses: Any) -> str:
     """A text with addresses replaced by their last parts."""
-    found = for_people(str(text))
-    for address in sorted((for_people(str(one)) for one in addresses if one), key=len, reverse=True):
-        found = found.replace(address, last_name(address))
-    return plain(found, 1_000)
+    without = for_people(str(text))
+    texts = (for_people(str(address)) for address in addresses if address)
+    for address in sorted(texts, key=len, reverse=True):
+        without = without.replace(address, last_name(address))
+    return plain(without, 1_000)
 
 
 LISTED_LEAVES = 10
@@ -332,12 +312,12 @@ def evaluation_page(r: dict[str, Any]) -> Page:
 
 def evaluation_warnings(r: dict[str, Any]) -> list[str]:
     remarks = evaluation_remarks({**r, "data": last_name(r.get("data", "data"))})
-    found = [f"{remark[0].upper()}{remark[1:]}." for remark in remarks]
+    warnings = [f"{remark[0].upper()}{remark[1:]}." for remark in remarks]
     if r["n_bad"]:
-        found.append(f"{counted(r['n_bad'], 'row is', 'rows are')} not finite and skipped.")
+        warnings.append(f"{counted(r['n_bad'], 'row is', 'rows are')} not finite and skipped.")
     if r.get("n_unlabelled"):
-        found.append(f"{counted(r['n_unlabelled'], 'row has', 'rows have')} no target and are skipped.")
-    return found
+        warnings.append(f"{counted(r['n_unlabelled'], 'row has', 'rows have')} no target and are skipped.")
+    return warnings
 
 
 def evaluation_facts(r: dict[str, Any]) -> list[tuple[str, str]]:
@@ -352,26 +332,26 @@ def evaluation_facts(r: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def evaluation_sections(r: dict[str, Any]) -> list[Section]:
-    found = class_sections(r) if "accuracy" in r else [_residuals(r), _quarters(r)]
+    sections = class_sections(r) if "accuracy" in r else [_residuals(r), _quarters(r)]
     drift = r.get("drift") or {}
     if "scores" in drift:  # Earlier versions compared nothing.
         large = "far" if drift["large"] else "not far"
         text = f"How far the rows are from those of training: {large}, as a whole."
-        found.append(Section("Drift", text, parts=compared(drift)))
-    return [*found, _leaves(r)]
+        sections.append(Section("Drift", text, parts=compared(drift)))
+    return [*sections, _leaves(r)]
 
 
 def _residuals(r: dict[str, Any]) -> Section:
-    summary = r["residual_quantiles"]
-    low, high = (summary[share] for share in ENDS)
-    lines = [[percent(float(share), 0), number(value)] for share, value in summary.items()]
+    quantiles = r["residual_quantiles"]
+    low, high = (quantiles[share] for share in ENDS)
+    lines = [[percent(float(share), 0), number(value)] for share, value in quantiles.items()]
     table = Table(["fraction of rows", "have a residual up to"], lines)
     pictures = [_histogram(r, low, high, table)]
     if len(r["residuals_by_prediction"]) > 1:
         pictures.append(_by_prediction(r["residuals_by_prediction"]))
     text = (
         f"A residual is the target minus the prediction. Nine of ten lie between {number(low)} and"
-        f" {number(high)}; the median is {number(summary['0.5'])}."
+        f" {number(high)}; the median is {number(quantiles['0.5'])}."
     )
     return Section("Residuals", text, parts=pictures)
 
@@ -382,21 +362,12 @@ def _quarters(r: dict[str, Any]) -> Section:
     if not quarters or r.get("interval_coverage") is None:
         return Section("Intervals")
     wanted = percent(1 - r["interval_alpha"], 0)
-    inside = [one["coverage"] for one in quarters]
+    inside = [quarter["coverage"] for quarter in quarters]
     text = (
         f"Intervals of {wanted} cover {percent(r['interval_coverage'])} of all rows, and between"
         f" {percent(min(inside))} and {percent(max(inside))} by quarter of the prediction."
     )
-    lines = [
-        [
-            number(one["least_prediction"]),
-            number(one["largest_prediction"]),
-            f"{one['rows']:,}",
-            percent(share),
-        ]
-        for one, share in zip(quarters, inside, strict=True)
-    ]
-    return Section("Intervals", text, parts=[Table(["prediction from", "to", "rows", "inside"], lines)])
+    return Section("Intervals", text, parts=[table_of(IntervalQuarter, quarters)])
 
 
 def _unit(*values: Any) -> tuple[float, str]:
@@ -425,8 +396,8 @@ def _histogram(r: dict[str, Any], low: float, high: float, table: Table) -> Pict
 
 
 def _by_prediction(ranges: list[dict[str, Any]]) -> Picture:
-    x = [one["mean_prediction"] for one in ranges]
-    low, middle, high = ([one["residuals"][share] for one in ranges] for share in ("0.05", "0.5", "0.95"))
+    x = [line["mean_prediction"] for line in ranges]
+    low, middle, high = ([line["residuals"][share] for line in ranges] for share in ("0.05", "0.5", "0.95"))
     (across, x_words), (up, y_words) = _unit(x), _unit(low, high)
 
     def paint(axes: Any) -> None:
@@ -444,8 +415,8 @@ def _by_prediction(ranges: list[dict[str, Any]]) -> Picture:
     table = Table(
         ["prediction", "rows", "5 %", "median", "95 %"],
         [
-            [number(p), f"{one['rows']:,}", number(lo), number(m), number(hi)]
-            for p, one, lo, m, hi in zip(x, ranges, low, middle, high, strict=True)
+            [number(p), f"{line['rows']:,}", number(lo), number(m), number(hi)]
+            for p, line, lo, m, hi in zip(x, ranges, low, middle, high, strict=True)
         ],
     )
     return pages.picture("Residuals by prediction", text, paint, table=table)
@@ -453,11 +424,11 @@ def _by_prediction(ranges: list[dict[str, Any]]) -> Picture:
 
 def _leaves(r: dict[str, Any]) -> Section:
     """The leaves with the largest errors, if the model has more than one leaf."""
-    found = r.get("leaves")
-    if not found or len(found["leaf"]) < 2:
+    leaves = r.get("leaves")
+    if not leaves or len(leaves["leaf"]) < 2:
         return Section("Leaves")
-    rows, error = np.array(found["rows"], float), np.array(found["error"], float)
-    trained = np.array(found["training_rows"], float)
+    rows, error = np.array(leaves["rows"], float), np.array(leaves["error"], float)
+    trained = np.array(leaves["training_rows"], float)
     share = "accuracy" in r
     unit, words = (0.01, "") if share else _unit(error)
     shown = error / unit
@@ -483,7 +454,7 @@ def _leaves(r: dict[str, Any]) -> Section:
         ["leaf", "rows", "training rows", "wrong" if share else "RMSE", "of all errors"],
         [
             [
-                f"{found['leaf'][i]:,}",
+                f"{leaves['leaf'][i]:,}",
                 f"{int(rows[i]):,}",
                 f"{int(trained[i]):,}",
                 percent(float(error[i])) if share else number(float(error[i])),
@@ -501,56 +472,56 @@ def _leaves(r: dict[str, Any]) -> Section:
     )
 
 
-def compared(summary: dict[str, Any]) -> list[Picture | Table]:
+def compared(drift: dict[str, Any]) -> list[Picture | Table]:
     """Features and outputs compared with training rows, by their bins; then rows beyond all training rows."""
-    lines = [_compared(one) for one in (*summary["features"]["top"], *summary.get("scores", ()))]
+    lines = [_compared(line) for line in (*drift["features"]["top"], *drift.get("scores", ()))]
     text = (
         "The stability index compares fractions of rows by bins of each feature. A feature differs if a"
         f" two-sample test finds it, and it has drifted if also the index is above {LARGE_PSI}. The last"
         " three columns are of the bin whose fraction of rows differs most."
     )
     heads = ["feature", "drift", "index", "p", "rows now", "in training", "bin"]
-    drawn = [one for one in (*summary["features"]["top"], *summary.get("scores", ())) if one["differs"]]
-    parts: list[Picture | Table] = [_outlines(one) for one in drawn[:OUTLINES]]
+    drawn = [line for line in (*drift["features"]["top"], *drift.get("scores", ())) if line["differs"]]
+    parts: list[Picture | Table] = [_outlines(line) for line in drawn[:OUTLINES]]
     parts += [Table(heads, lines, "Drift by feature", text, texts=2, wide=True)]
-    if beyond := summary.get("beyond"):
+    if beyond := drift.get("beyond"):
         rows = [
             [
-                plain(one.get("name", one["feature"])),
-                plain(f"{one['low_in_words']} to {one['high_in_words']}"),
-                f"{one['below']:,}",
-                f"{one['above']:,}",
-                f"{one['rows']:,}",
+                plain(line.get("name", line["feature"])),
+                plain(f"{line['low_in_words']} to {line['high_in_words']}"),
+                f"{line['below']:,}",
+                f"{line['above']:,}",
+                f"{line['rows']:,}",
             ]
-            for one in beyond
+            for line in beyond
         ]
         heads = ["feature", "training rows", "rows below", "rows above", "of rows counted"]
         parts.append(Table(heads, rows, "Beyond the range of training", texts=2, wide=True))
     return parts
 
 
-def _outlines(one: dict[str, Any]) -> Picture:
+def _outlines(line: dict[str, Any]) -> Picture:
     """A feature or an output of these rows compared with the training rows, by its bins."""
-    name, bins = plain(one.get("name", one.get("feature"))), one["bins"]
+    name, bins = plain(line.get("name", line.get("feature"))), line["bins"]
     names = [plain(part["bin"]) for part in bins]
     shares = [[100 * part[key] for part in bins] for key in ("training_share", "share")]
 
     def paint(axes: Any) -> None:
         pages.outlines(axes, names, *shares)
 
-    text = f"Fractions of rows by bin. The stability index of {name} is {number(one['psi'], 3)}."
+    text = f"Fractions of rows by bin. The stability index of {name} is {number(line['psi'], 3)}."
     lines = [[n, f"{a:.2f} %", f"{b:.2f} %"] for n, a, b in zip(names, *shares, strict=True)]
     table = Table(["bin", "in training", "rows now"], lines)
     return pages.picture(f"{name} now and in training", text, paint, table=table)
 
 
-def _compared(one: dict[str, Any]) -> list[str]:
-    most = max(one["bins"], key=lambda part: abs(part["share"] - part["training_share"]))
+def _compared(line: dict[str, Any]) -> list[str]:
+    most = max(line["bins"], key=lambda part: abs(part["share"] - part["training_share"]))
     return [
-        plain(one.get("name", one.get("feature"))),
-        "large" if one["large"] else "small" if one["differs"] else "none",
-        number(one["psi"], 3),
-        number(one["p_value"], 2),
+        plain(line.get("name", line.get("feature"))),
+        "large" if line["large"] else "small" if line["differs"] else "none",
+        number(line["psi"], 3),
+        number(line["p_value"], 2),
         percent(most["share"]),
         percent(most["training_share"]),
         plain(most["bin"]),

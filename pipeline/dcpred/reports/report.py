@@ -97,33 +97,33 @@ def model_page(address: str, evaluated: dict[str, Any] | None, search: list[Sect
     evaluated  its evaluation by `evaluate`, if data were given
     search     sections of the search for its settings, if it is known
     """
-    summary = document_of(inspect_path(address))
+    held = document_of(inspect_path(address))
     artifact = open_artifact(address)
     model = artifact.model()
     names = artifact.feature_names
-    facts = [*(evaluation_facts(evaluated) if evaluated else ()), *_facts(summary)]
+    facts = [*(evaluation_facts(evaluated) if evaluated else ()), *_facts(held)]
     facts = list(dict(facts).items())  # the cost is the same in both
     return Page(
         title=f"Model {last_name(address)}",
-        lead=_lead(summary, evaluated),
+        lead=_lead(held, evaluated),
         facts=facts,
         sections=[
             *(evaluation_sections(evaluated) if evaluated else ()),
-            _made_of(summary, model, names),
+            _made_of(held, model, names),
             *search,
-            settings_section(summary["settings"]),
-            _history(summary, address),
+            settings_section(held["settings"]),
+            _history(held, address),
         ],
         warnings=[] if evaluated is None else evaluation_warnings(evaluated | {"n_bad": 0}),  # stated above
     )
 
 
-def _lead(summary: dict[str, Any], evaluated: dict[str, Any] | None) -> str:
-    n = summary["rows_per_leaf"]["total"]
-    classes = summary["classes"]
+def _lead(held: dict[str, Any], evaluated: dict[str, Any] | None) -> str:
+    n = held["rows_per_leaf"]["total"]
+    classes = held["classes"]
     what = "predicts numbers"
     if classes:
-        named = ", ".join(plain(one, 40) for one in classes[:5])
+        named = ", ".join(plain(name, 40) for name in classes[:5])
         what = f"distinguishes {len(classes):,} classes: {named}" + (
             " and others" if len(classes) > 5 else ""
         )
@@ -135,33 +135,33 @@ def _lead(summary: dict[str, Any], evaluated: dict[str, Any] | None) -> str:
     return f"It {what}, and was trained on {counted(n, 'row', 'rows')}.{quality}"
 
 
-def _facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
-    cost = summary["predicted_cost"]
+def _facts(held: dict[str, Any]) -> list[tuple[str, str]]:
+    cost = held["predicted_cost"]
     shown = number(cost["cost_ratio"], 3) if cost else "measured by dcpred evaluate"
-    *shape, size = headlines(ModelFacts, summary)
+    *shape, size = headlines(ModelFacts, held)
     return [*shape, ("cost, linear predictions", shown), size]
 
 
-def _made_of(summary: dict[str, Any], model: Model, names: tuple[str, ...] | None) -> Section:
+def _made_of(held: dict[str, Any], model: Model, names: tuple[str, ...] | None) -> Section:
     """Leaves, the composition of distances, the cost of a row."""
     facts = [
-        ("kernel", plain(summary["kernel"]["name"])),
-        ("landmarks of a leaf", _range(summary["landmarks_per_leaf"])),
-        ("products", f"{summary['n_products']:,}"),
-        ("constant leaves", f"{summary['n_constant_leaves']:,}"),
-        ("depth of the tree", f"{summary['tree_depth']:,}"),
+        ("kernel", plain(held["kernel"]["name"])),
+        ("landmarks of a leaf", _range(held["landmarks_per_leaf"])),
+        ("products", f"{held['n_products']:,}"),
+        ("constant leaves", f"{held['n_constant_leaves']:,}"),
+        ("depth of the tree", f"{held['tree_depth']:,}"),
     ]
     text = f"A tree sends each row to one of {model.n_leaves:,} leaves, which have their own small models."
     if model.n_leaves < 2:
         text = "All rows are in one leaf."
-    text = " ".join([text, *(f"{plain(remark).capitalize()}." for remark in summary["shrunk"])])
-    parts = [_sizes(summary["rows_per_leaf"], np.sort(model.leaf_rows))] if model.n_leaves > 1 else []
-    parts += [part for part in (_features(model, names), _cost(summary)) if part is not None]
+    text = " ".join([text, *(f"{plain(remark).capitalize()}." for remark in held["shrunk"])])
+    parts = [_sizes(held["rows_per_leaf"], np.sort(model.leaf_rows))] if model.n_leaves > 1 else []
+    parts += [part for part in (_features(model, names), _cost(held)) if part is not None]
     return Section("Composition", text, facts, parts)
 
 
-def _range(summary: dict[str, Any]) -> str:
-    least, most = summary["min"], summary["max"]
+def _range(counts: dict[str, Any]) -> str:
+    least, most = counts["min"], counts["max"]
     return f"{most:,}" if least == most else f"{least:,} to {most:,}"
 
 
@@ -180,10 +180,10 @@ def _sizes(rows: dict[str, Any], sizes: Any) -> Picture:
         f" {number(rows['median'])} in the median."
     )
     shares = np.array([0, 0.1, 0.25, 0.5, 0.75, 0.9, 1])
-    summary = [sizes[min(int(share * len(sizes)), len(sizes) - 1)] for share in shares]
+    quantiles = [sizes[min(int(share * len(sizes)), len(sizes) - 1)] for share in shares]
     table = Table(
         ["share of leaves", "have rows up to"],
-        [[percent(float(s), 0), f"{int(n):,}"] for s, n in zip(shares, summary, strict=True)],
+        [[percent(float(s), 0), f"{int(n):,}"] for s, n in zip(shares, quantiles, strict=True)],
     )
     return pages.picture("Sizes of leaves", text, paint, table=table)
 
@@ -212,8 +212,8 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
         text += f" {counted(unused, 'feature does', 'features do')} not contribute."
     if coded:
         text += f" {counted(len(coded), 'encoded feature is', 'encoded features are')} omitted."
-    if summary := map_in_words(describe_map(model.scaling)):
-        text += f" {plain(summary[0].upper() + summary[1:], 500)}; means and deviations are raw."
+    if map_text := map_in_words(describe_map(model.scaling)):
+        text += f" {plain(map_text[0].upper() + map_text[1:], 500)}; means and deviations are raw."
     reference = model.reference
     assert reference is not None
     lines = [
@@ -231,8 +231,8 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
     return pages.bar_picture("Composition of distances", text, *drawn, axis, table)
 
 
-def _cost(summary: dict[str, Any]) -> Picture | None:
-    cost = summary["predicted_cost"]
+def _cost(held: dict[str, Any]) -> Picture | None:
+    cost = held["predicted_cost"]
     if cost is None:
         return None
     names, values = list(PARTS.values()), [float(cost[part]) for part in PARTS]
@@ -267,9 +267,9 @@ def _shown(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _history(summary: dict[str, Any], address: str) -> Section:
+def _history(held: dict[str, Any], address: str) -> Section:
     """When and how it was trained, from its provenance, which is not authenticated."""
-    provenance = _object(summary["provenance"])
+    provenance = _object(held["provenance"])
     took = _object(_object(provenance.get("report")).get("seconds"))
     seconds = {plain(step): float(s) for step, s in took.items() if isinstance(s, int | float)}
     parts: list[Picture | Table] = []
@@ -279,7 +279,7 @@ def _history(summary: dict[str, Any], address: str) -> Section:
     if isinstance(versions, dict):
         lines = [[plain(name), without_places(version, address)] for name, version in versions.items()]
         parts.append(Table(["package", "version"], lines, "Trained with", texts=2))
-    parts.append(Table(["of", "hash"], [["model", plain(summary["hash"])]], "Hash", texts=2))
+    parts.append(Table(["of", "hash"], [["model", plain(held["hash"])]], "Hash", texts=2))
     return Section("History", parts=parts)
 
 
@@ -298,9 +298,9 @@ def seconds_picture(what: str, seconds: dict[str, float]) -> Picture:
     return pages.bar_picture(f"Time of {what.lower()}", text, *drawn, "seconds", table)
 
 
-def search_page(name: str, found: dict[str, Any]) -> Page:
-    """found  the content of MODEL.tuned.json under that name"""
-    chosen = found["chosen"]
+def search_page(name: str, search: dict[str, Any]) -> Page:
+    """search  the content of MODEL.tuned.json under that name"""
+    chosen = search["chosen"]
     return Page(
         title=f"Search for {name}",
         lead="Held-out rows evaluate settings; costs are predicted, in linear predictions.",
@@ -310,20 +310,20 @@ def search_page(name: str, found: dict[str, Any]) -> Page:
             *headlines(Point, chosen),
             ("scaling", plain(chosen["scaling"])),
         ],
-        sections=[*search_sections(found), settings_section(found["settings"])],
+        sections=[*search_sections(search), settings_section(search["settings"])],
         warnings=[]
         if chosen["n_judged"]
         else ["There were too few rows to hold any out: nothing was evaluated."],
     )
 
 
-def search_sections(found: dict[str, Any]) -> list[Section]:
+def search_sections(search: dict[str, Any]) -> list[Section]:
     """Sections of the result."""
-    chosen, points = found["chosen"], found["frontier"]
+    chosen, points = search["chosen"], search["frontier"]
     parts: list[Picture | Table] = []
     if chosen["n_judged"] and judged(chosen) is not None:
         parts.append(_frontier(points, chosen))
-    seconds = {plain(step): float(took) for step, took in found["seconds"].items()}
+    seconds = {plain(step): float(took) for step, took in search["seconds"].items()}
     if seconds:
         parts.append(seconds_picture("The search", seconds))
     by = f" ({plain(chosen['held_out'])})" if chosen.get("held_out") else ""
@@ -333,25 +333,25 @@ def search_sections(found: dict[str, Any]) -> list[Section]:
         if chosen["n_judged"]
         else "Nothing was evaluated."
     )
-    if words := found["words"]:
+    if words := search["words"]:
         text += f" {words[0].upper()}{words[1:]}."
     sections = [Section("Search", text, parts=parts)]
-    if found["references"]:
+    if search["references"]:
         name = quality_name(chosen)
         lines = [
             [
-                plain(one["name"]),
-                _point(one),
-                _point({**one, name: one["chosen"]}) if "chosen" in one else "",
-                f"{one['n_judged']:,}",
+                plain(line["name"]),
+                _point(line),
+                _point({**line, name: line["chosen"]}) if "chosen" in line else "",
+                f"{line['n_judged']:,}",
             ]
-            for one in found["references"]
+            for line in search["references"]
         ]
         heads = ["model", _quality(chosen)[0], "the choice", "rows"]
         about = "Other models and the choice on the same held-out rows, all or some of them."
         sections.append(Section("References", about, parts=[Table(heads, lines)]))
-    if found["trace"]:
-        sections.append(_decisions(found["trace"]))
+    if search["trace"]:
+        sections.append(_decisions(search["trace"]))
     return sections
 
 
@@ -486,7 +486,7 @@ def evaluate_run(run: Run, x: str, y: str) -> dict[str, Any]:
             " Score it again."
         )
     scores = open_stored(run.run.output, partial=True)
-    found, n = Measures(run.model, run.run.costs), 0
+    measures, n = Measures(run.model, run.run.costs), 0
     with show_step("evaluating", run.run.n_rows, "rows") as advance:
         for start, stop, done in scores.pieces():
             if done:
@@ -495,21 +495,21 @@ def evaluate_run(run: Run, x: str, y: str) -> dict[str, Any]:
                 decision = values[DECISION].reshape(stop - start, -1)
                 _check_rows(run, run.model, x, start, decision)
                 wanted, _ = known_targets(run.model, target, start, stop)
-                found.add(run.model, decision[good], wanted[good])
+                measures.add(run.model, decision[good], wanted[good])
                 n += stop - start
             advance(stop - start)
-    if not found.n:
+    if not measures.n:
         raise DataError(
             f"Cannot evaluate the scores of {run.run.output} on {y}: no row has one. Clean the data."
         )
-    summary = {
+    result = {
         "task": run.model.task,
         "n_samples": n,
-        "n_bad": n - found.n,
+        "n_bad": n - measures.n,
         "data": y,
         "model": run.run.model,
     }
-    return without_infinite(summary | found.as_dict())
+    return without_infinite(result | measures.as_dict())
 
 
 def _check_rows(run: Run, model: Model, x: str, start: int, stored: Scores) -> None:
@@ -517,11 +517,11 @@ def _check_rows(run: Run, model: Model, x: str, start: int, stored: Scores) -> N
     if absolute(x) == absolute(run.run.x):
         return
     X = open_array(x)
-    found, _ = score_rows(model, zarr_arrays.read_rows(X, start, start + COMPARED))
+    scores, _ = score_rows(model, zarr_arrays.read_rows(X, start, start + COMPARED))
     spread = np.nanmedian(np.abs(stored - np.nanmedian(stored, axis=0)), axis=0)
-    rounding = 8 * np.finfo(stored.dtype).eps * np.abs(found)
-    wrong = np.abs(found - stored[: len(found)]) > TOLERANCE * spread + rounding
-    if wrong.any(axis=1).mean() > 0.5 or not len(found):
+    rounding = 8 * np.finfo(stored.dtype).eps * np.abs(scores)
+    wrong = np.abs(scores - stored[: len(scores)]) > TOLERANCE * spread + rounding
+    if wrong.any(axis=1).mean() > 0.5 or not len(scores):
         raise DataError(
             f"Cannot evaluate the scores of {run.run.output} on {x}: its rows from {start:,} on are not the"
             f" scored ones, which lie at {run.run.x}. Name the scored data."
@@ -633,34 +633,34 @@ def _of_file(path: Path) -> Page:
             f"Cannot make a report of {path}: it has {path.stat().st_size:,} bytes. Check the path."
         )
     try:
-        summary = decoded(read_plain(path)[0], path)
+        document = decoded(read_plain(path)[0], path)
     except ValueError as error:
         raise DataError(
             f"Cannot make a report of {path}: it is not readable ({error}). Check the path."
         ) from None
-    if "n_samples" in summary:
-        return _of_evaluation(summary, path)
-    if "found" in summary:
-        found = checked_search(summary["found"])
-        if found is None:
+    if "n_samples" in document:
+        return _of_evaluation(document, path)
+    if "found" in document:
+        search = checked_search(document["found"])
+        if search is None:
             raise DataError(
                 f"Cannot make a report of {path}: it is not an output of a search. Make it again."
             )
         name = path.name.removesuffix(TUNED)
         model = path.with_name(name)
         if (model / MODEL_FILE).exists():
-            found = _of_this_model(found, open_artifact(model))
-        return search_page(name, found)
+            search = _of_this_model(search, open_artifact(model))
+        return search_page(name, search)
     raise DataError(
         f"Cannot make a report of {path}: it is neither an output of `dcpred evaluate --json` nor of"
         " a search. Name one of these."
     )
 
 
-def _of_evaluation(summary: dict[str, Any], path: Path) -> Page:
+def _of_evaluation(document: dict[str, Any], path: Path) -> Page:
     """Anybody may have changed the file."""
     try:
-        return evaluation_page(summary)
+        return evaluation_page(document)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise DataError(
             f"Cannot draw the evaluation in {path} ({type(error).__name__}: {one_line(str(error))}). Make it"
@@ -683,28 +683,28 @@ def _search_of(address: str) -> list[Section]:
         return []
     path = model.with_name(f"{last_name(address)}{TUNED}")
     try:
-        found = checked_search(decoded(read_plain(path)[0], path).get("found"))
+        search = checked_search(decoded(read_plain(path)[0], path).get("found"))
     except (OSError, ValueError):
         return []
     artifact = open_artifact(address)
-    if found is None or not _is_of_this_model(found, artifact):
+    if search is None or not _is_of_this_model(search, artifact):
         return []
-    return search_sections(_of_this_model(found, artifact))
+    return search_sections(_of_this_model(search, artifact))
 
 
-def _is_of_this_model(found: dict[str, Any], artifact: Artifact) -> bool:
+def _is_of_this_model(search: dict[str, Any], artifact: Artifact) -> bool:
     """Whether a model has the settings that a search found."""
     task = artifact.body["task"]
-    return in_effect(found["settings"], task) == in_effect(artifact.body["settings"], task)
+    return in_effect(search["settings"], task) == in_effect(artifact.body["settings"], task)
 
 
-def _of_this_model(found: dict[str, Any], artifact: Artifact) -> dict[str, Any]:
+def _of_this_model(search: dict[str, Any], artifact: Artifact) -> dict[str, Any]:
     """The search with the cost of its model, if that still exists."""
-    if not _is_of_this_model(found, artifact):
-        return found
+    if not _is_of_this_model(search, artifact):
+        return search
     cost = predict_cost(artifact.model()).cost_ratio
-    points, chosen = with_cost(found["frontier"], found["chosen"], cost)
-    return found | {"frontier": points, "chosen": chosen}
+    points, chosen = with_cost(search["frontier"], search["chosen"], cost)
+    return search | {"frontier": points, "chosen": chosen}
 
 
 def _of_run(address: str, data: str | None, x: str, y: str) -> Page:

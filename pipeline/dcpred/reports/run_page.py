@@ -96,8 +96,8 @@ class Gathered:
 
     def total(self, name: str) -> IntArray | None:
         """A count over all groups; None if no record has it."""
-        found = [group.sums[name] for group in self.groups if name in group.sums]
-        return np.sum(found, axis=0) if found else None
+        sums = [group.sums[name] for group in self.groups if name in group.sums]
+        return np.sum(sums, axis=0) if sums else None
 
 
 LISTED_ROWS, LISTED_REASONS = 20, 5
@@ -105,7 +105,7 @@ LISTED_ROWS, LISTED_REASONS = 20, 5
 
 def gather(records: Iterable[CommitRecord], n_blocks: int) -> Gathered:
     """n_blocks  of the whole run, finished or not"""
-    found = Gathered()
+    gathered = Gathered()
     groups: dict[int, Group] = {}
     for record in records:
         number = record.block * GROUPS // max(n_blocks, GROUPS)
@@ -113,18 +113,18 @@ def gather(records: Iterable[CommitRecord], n_blocks: int) -> Gathered:
         n, good = record.stop - record.start, record.status.get(OK, 0)
         group.stop, group.rows, group.good = record.stop, group.rows + n, group.good + good
         _add_statistics(group, record.statistics)
-        found.n_blocks += 1
-        found.retries += record.retries
-        found.status.update(record.status)
-        found.bad_rows += record.bad_rows[: LISTED_ROWS - len(found.bad_rows)]
-        if record.quarantined and len(found.quarantined) < LISTED_REASONS:
-            found.quarantined.append(record.quarantined)
+        gathered.n_blocks += 1
+        gathered.retries += record.retries
+        gathered.status.update(record.status)
+        gathered.bad_rows += record.bad_rows[: LISTED_ROWS - len(gathered.bad_rows)]
+        if record.quarantined and len(gathered.quarantined) < LISTED_REASONS:
+            gathered.quarantined.append(record.quarantined)
         if record.origin:
-            found.taken_over += 1
+            gathered.taken_over += 1
         else:
-            _add_work(found.workers.setdefault(record.process, Worker()), record, n)
-    found.groups = [groups[number] for number in sorted(groups)]
-    return found
+            _add_work(gathered.workers.setdefault(record.process, Worker()), record, n)
+    gathered.groups = [groups[number] for number in sorted(groups)]
+    return gathered
 
 
 def _add_work(worker: Worker, record: CommitRecord, n_rows: int) -> None:
@@ -143,8 +143,8 @@ def _add_statistics(group: Group, statistics: dict[str, Any]) -> None:
     """Readable counts of the same length as those of other blocks."""
     for name in ("labels", "leaf_rows", HISTOGRAM):
         try:
-            summary = statistics[name]
-            counts = np.array(summary, np.int64) if isinstance(summary, list) else unpack(summary)
+            stored = statistics[name]
+            counts = np.array(stored, np.int64) if isinstance(stored, list) else unpack(stored)
         except (KeyError, TypeError, ValueError, OverflowError, zlib.error):
             continue
         if counts.ndim != 1 or not len(counts):
@@ -160,9 +160,9 @@ SHARES = np.array([0.05, 0.5, 0.95])
 SAMPLED_ROWS, SAMPLED_PIECES, DRAWN_PARTS = 1_000, 8, 12  # rows and columns of contributions
 
 
-def labels(found: Gathered, classes: list[str]) -> Section:
+def labels(gathered: Gathered, classes: list[str]) -> Section:
     """The classes that rows received, in total and over the rows."""
-    total = found.total("labels")
+    total = gathered.total("labels")
     if total is None or len(total) != len(classes) or not total.sum():
         return Section("Labels")
     order = np.argsort(-total, kind="stable")
@@ -171,7 +171,7 @@ def labels(found: Gathered, classes: list[str]) -> Section:
         [[plain(classes[i]), f"{int(total[i]):,}", percent(float(total[i] / total.sum()), 2)] for i in order],
         "Labels" if len(classes) <= 2 * DRAWN_CLASSES else "",
     )
-    groups = [g for g in found.groups if "labels" in g.sums and g.sums["labels"].sum()]
+    groups = [g for g in gathered.groups if "labels" in g.sums and g.sums["labels"].sum()]
     parts: list[Picture | Table] = []
     if len(groups) > 1:
         parts.append(_labels_over_rows(groups, [int(i) for i in order[:DRAWN_CLASSES]], classes))
@@ -203,7 +203,7 @@ def _labels_over_rows(groups: list[Group], drawn: list[int], classes: list[str])
 
 def _by_groups(heads: list[str], groups: list[Group], cells: list[list[str]]) -> Table:
     """A table with a line for each group."""
-    lines = [[f"{group.first:,}", *own] for group, own in zip(groups, cells, strict=True)]
+    lines = [[f"{group.first:,}", *line] for group, line in zip(groups, cells, strict=True)]
     return Table(["rows from", *heads], lines)
 
 
@@ -214,9 +214,9 @@ def _row_axes(axes: Any, y: str) -> None:
     axes.set_ylabel(y)
 
 
-def decisions(found: Gathered, model: Model | None) -> Section:
+def decisions(gathered: Gathered, model: Model | None) -> Section:
     """Decision values of two classes, or predicted numbers: in total and over the rows."""
-    total = found.total(HISTOGRAM)
+    total = gathered.total(HISTOGRAM)
     if model is None or total is None or model.n_outputs > 1 or not total.sum():
         return Section("Decision values")
     edges = decision_edges(model)
@@ -224,7 +224,7 @@ def decisions(found: Gathered, model: Model | None) -> Section:
         return Section("Decision values")
     what = "predictions" if model.task == "regression" else "decision values"
     parts = [_histogram(what, edges, total)]
-    groups = [g for g in found.groups if HISTOGRAM in g.sums and g.sums[HISTOGRAM].sum()]
+    groups = [g for g in gathered.groups if HISTOGRAM in g.sums and g.sums[HISTOGRAM].sum()]
     if len(groups) > 1:
         parts.append(_over_rows(what, edges, groups))
     text = "" if model.task == "regression" else "Below 0 a row gets the first class, above 0 the second."
@@ -270,41 +270,41 @@ def _histogram(what: str, edges: FloatArray, counts: IntArray) -> Picture:
 
 
 def _over_rows(what: str, edges: FloatArray, groups: list[Group]) -> Picture:
-    summary = np.array([bin_quantiles(edges, g.sums[HISTOGRAM], SHARES) for g in groups])
+    quantiles = np.array([bin_quantiles(edges, g.sums[HISTOGRAM], SHARES) for g in groups])
     x = [g.middle for g in groups]
 
     def paint(axes: Any) -> None:
-        pages.band(axes, x, summary[:, 0], summary[:, 1], summary[:, 2])
+        pages.band(axes, x, quantiles[:, 0], quantiles[:, 1], quantiles[:, 2])
         _row_axes(axes, what[:-1])
 
     text = (
         f"The median (dots) in {len(groups)} successive parts of the rows, and the band with nine of ten"
-        f" rows. The median goes from {number(float(summary[:, 1].min()), 3)} to"
-        f" {number(float(summary[:, 1].max()), 3)}."
+        f" rows. The median goes from {number(float(quantiles[:, 1].min()), 3)} to"
+        f" {number(float(quantiles[:, 1].max()), 3)}."
     )
-    cells = [[number(float(v)) for v in row] for row in summary]
+    cells = [[number(float(v)) for v in row] for row in quantiles]
     table = _by_groups(["5 %", "median", "95 %"], groups, cells)
     return pages.picture(f"{what.capitalize()} over the rows", text, paint, table=table)
 
 
 def drift(
-    found: Gathered, summary: dict[str, Any] | None, model: Model | None, names: tuple[str, ...] | None
+    gathered: Gathered, drift_found: dict[str, Any] | None, model: Model | None, names: tuple[str, ...] | None
 ) -> Section:
     """How far rows are from those of training: over the rows by leaves, in total by features."""
     parts: list[Picture | Table] = []
     if model is not None and model.n_leaves > 1:
-        groups = _judged(found, model.n_leaves)
+        groups = _judged(gathered, model.n_leaves)
         if len(groups) > 1:
             parts.append(_stability(groups, model))
-    features = (summary or {}).get("features")
+    features = (drift_found or {}).get("features")
     if features and features["top"]:
         by_bins = "psi" in features["top"][0]
-        parts += compared(summary or {}) if by_bins else [_moved(features, names)]
+        parts += compared(drift_found or {}) if by_bins else [_moved(features, names)]
     if not parts:
         return Section("Drift")
-    large = bool((summary or {}).get("large"))
+    large = bool((drift_found or {}).get("large"))
     text = f"How far the rows are from those of training: {'far' if large else 'not far'}, as a whole."
-    leaves = (summary or {}).get("leaves")
+    leaves = (drift_found or {}).get("leaves")
     if leaves:
         text += f" The stability index of the leaves is {number(leaves['psi'], 3)} (large above {LARGE_PSI})."
     return Section("Drift", text, parts=parts)
@@ -356,10 +356,10 @@ def contributions(output: str) -> Section:
     )
 
 
-def _judged(found: Gathered, n_leaves: int) -> list[Group]:
+def _judged(gathered: Gathered, n_leaves: int) -> list[Group]:
     """Groups merged until each has enough sampled rows; the last one may have too few."""
     judged: list[Group] = []
-    for group in found.groups:
+    for group in gathered.groups:
         rows = group.sums.get("leaf_rows")
         if rows is None or len(rows) != n_leaves:
             continue
@@ -381,28 +381,28 @@ def _stability(groups: list[Group], model: Model) -> Picture:
         pages.threshold(axes, LARGE_PSI, "large")
         _row_axes(axes, "stability index")
 
-    beyond = sum(one > LARGE_PSI for one in psi)
+    beyond = sum(value > LARGE_PSI for value in psi)
     text = (
         f"Whether rows fall into leaves as training rows did, in {len(psi)} successive parts of the rows."
         f" {counted(beyond, 'part is', 'parts are').capitalize()} beyond the dashed line; the largest index"
         f" is {number(max(psi), 3)}. A small sample alone makes it larger than 0."
     )
-    table = _by_groups(["stability index"], groups, [[number(one, 3)] for one in psi])
+    table = _by_groups(["stability index"], groups, [[number(value, 3)] for value in psi])
     return pages.picture("Drift over the rows", text, paint, table=table)
 
 
 def _moved(features: dict[str, Any], names: tuple[str, ...] | None) -> Table:
     top = features["top"]
-    gaps = any(one.get("gaps") or one.get("training_gaps") for one in top)
+    gaps = any(line.get("gaps") or line.get("training_gaps") for line in top)
     lines = [
         [
-            plain(names[one["feature"]]) if names and one["feature"] < len(names) else f"{one['feature']}",
-            _moved_by(one),
-            number(one["mean"]),
-            number(one["training_mean"]),
-            *([f"{percent(one['gaps'])} ({percent(one['training_gaps'])})"] if gaps else []),
+            plain(names[line["feature"]]) if names and line["feature"] < len(names) else f"{line['feature']}",
+            _moved_by(line),
+            number(line["mean"]),
+            number(line["training_mean"]),
+            *([f"{percent(line['gaps'])} ({percent(line['training_gaps'])})"] if gaps else []),
         ]
-        for one in top
+        for line in top
     ]
     far = counted(features["n_large"], "feature has", "features have")
     what = "the means, or of the fractions of missing values," if gaps else "the means,"
@@ -414,43 +414,43 @@ def _moved(features: dict[str, Any], names: tuple[str, ...] | None) -> Table:
     return Table(heads, lines, "Features that moved most", text)
 
 
-def _moved_by(one: dict[str, Any]) -> str:
+def _moved_by(line: dict[str, Any]) -> str:
     """What moved most of a feature: its mean, its spread, or its fraction of missing values."""
-    shift, of_gaps, spread = one["shift"], one.get("gap_shift", 0.0), one.get("spread_shift", 0.0)
+    shift, of_gaps, spread = line["shift"], line.get("gap_shift", 0.0), line.get("spread_shift", 0.0)
     if of_gaps is None:
-        return "all missing" if one["gaps"] else "none missing"
+        return "all missing" if line["gaps"] else "none missing"
     if shift is None:
         return "another constant"
     if spread is None or abs(spread) > max(abs(shift), abs(of_gaps)):
         return (
             "sd of 0"
-            if not one["sd"]
-            else f"sd × {one['sd_ratio']:.3g}"
-            if one["sd_ratio"]
+            if not line["sd"]
+            else f"sd × {line['sd_ratio']:.3g}"
+            if line["sd_ratio"]
             else "was constant"
         )
     return f"{max(shift, of_gaps, key=abs):+.2f}".replace("-", "−")
 
 
-def workers(found: Gathered) -> Section:
+def workers(gathered: Gathered) -> Section:
     """Rows per second of each worker. Workers have numbers here to keep names of computers private."""
-    known = [one for one in found.workers.values() if one.rows]
+    known = [worker for worker in gathered.workers.values() if worker.rows]
     if not known:
         return Section("Workers")
-    rates = [one.rate for one in known]
-    total = {phase: sum(one.seconds[phase] for one in known) for phase in PHASES}
+    rates = [worker.rate for worker in known]
+    total = {phase: sum(worker.seconds[phase] for worker in known) for phase in PHASES}
     spent = sum(total.values())
     heads = ["worker", "blocks", "rows", "rows/s", *(f"{phase}, s" for phase in PHASES), "memory"]
     lines = [
         [
             f"{number_ + 1}",
-            f"{one.blocks:,}",
-            f"{one.rows:,}",
-            f"{one.rate:,.0f}",
-            *(f"{one.seconds[phase]:,.2f}" for phase in PHASES),
-            size(one.peak_bytes),
+            f"{worker.blocks:,}",
+            f"{worker.rows:,}",
+            f"{worker.rate:,.0f}",
+            *(f"{worker.seconds[phase]:,.2f}" for phase in PHASES),
+            size(worker.peak_bytes),
         ]
-        for number_, one in enumerate(known[:LISTED_WORKERS])
+        for number_, worker in enumerate(known[:LISTED_WORKERS])
     ]
     table, drawn = Table(heads, lines), rates[:DRAWN_WORKERS]
     bars = [f"worker {i + 1}" for i in range(len(drawn))], drawn, [f"{rate:,.0f}" for rate in drawn]
@@ -513,8 +513,8 @@ def open_run(output: str) -> Run:
 def _artifact(run: ScoreRun) -> Artifact | None:
     """The model of a run, if it still exists unchanged."""
     try:
-        found = open_artifact(run.model)
-        return found if found.hash == run.model_hash else None
+        artifact = open_artifact(run.model)
+        return artifact if artifact.hash == run.model_hash else None
     except DcpredError:
         return None
 
@@ -544,8 +544,8 @@ def run_page(run: Run, evaluated: dict[str, Any] | None) -> Page:
 def _classes(run: Run) -> list[str]:
     if run.model is not None:
         return [str(name) for name in run.model.classes]
-    summary = (run.manifest.get("statistics") or {}).get("labels") or []
-    return [str(one[LABEL]) for one in summary]
+    rows_by_label = (run.manifest.get("statistics") or {}).get("labels") or []
+    return [str(line[LABEL]) for line in rows_by_label]
 
 
 def _warnings(run: Run) -> list[str]:
@@ -565,18 +565,18 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     status, gathered = run.status, run.gathered
     done = sum(gathered.status.values())
     rates = [worker.rate for worker in gathered.workers.values()]
-    found = [
+    facts = [
         ("rows", f"{status.n_rows:,}"),
         ("with a score", percent((done - run.n_bad) / status.n_rows, 2)),
         ("without a score", f"{run.n_bad:,}"),
         ("blocks", f"{status.done_blocks:,} of {status.n_blocks:,}"),
     ]
     if rates:
-        found.append(("rows/s of a worker", f"{sum(rates) / len(rates):,.0f}"))
+        facts.append(("rows/s of a worker", f"{sum(rates) / len(rates):,.0f}"))
     drifted = run.manifest.get("drift")
     if drifted is not None:
-        found.append(("drift", "large" if drifted.get("large") else "not large"))
-    return found
+        facts.append(("drift", "large" if drifted.get("large") else "not large"))
+    return facts
 
 
 def _rows(run: Run) -> Section:
@@ -617,8 +617,8 @@ def _failed(run: Run) -> Section:
     """Failed blocks, and reasons of skipped rows."""
     addresses = (run.run.x, run.run.model, run.run.output)
     lines = [
-        [f"{one['block']:,}", without_places(one["error"], *addresses), f"{one['deaths']:,}"]
-        for one in run.status.failing[:FAILURES_SHOWN]
+        [f"{failure['block']:,}", without_places(failure["error"], *addresses), f"{failure['deaths']:,}"]
+        for failure in run.status.failing[:FAILURES_SHOWN]
     ]
     parts = []
     if lines:
@@ -627,7 +627,8 @@ def _failed(run: Run) -> Section:
         parts.append(Table(["block", "error", "workers lost"], lines, title, texts=2, wraps=True, wide=True))
     if run.gathered.quarantined:
         reasons = [
-            [str(i + 1), without_places(one, *addresses)] for i, one in enumerate(run.gathered.quarantined)
+            [str(i + 1), without_places(reason, *addresses)]
+            for i, reason in enumerate(run.gathered.quarantined)
         ]
         parts.append(Table(["", "reason"], reasons, "Skipped rows", texts=2, wraps=True, wide=True))
     retries = run.gathered.retries
