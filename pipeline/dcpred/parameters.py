@@ -63,7 +63,7 @@ max_bad_rows : int, optional
     Maximum number of rows without a score: the run stops beyond it. By default no limit.
 max_failures : int, default 20
     Maximum number of failed blocks.
-prefer : {"cost", "accuracy"}, default "cost"
+prefer : {{"cost", "accuracy"}}, default "cost"
     Of the candidates of a search that are as good as the best, take the cheapest; or take the best one.
 references : bool, default False
     Compare the choice of a search with reference models of scikit-learn on the same held-out rows.

@@ -259,6 +259,7 @@ def test_a_time_that_is_over_leaves_the_default_settings(few: Path, tmp_path: Pa
     assert report.settings["landmarks"] == Settings().landmarks
     assert 0 < report.chosen["n_judged"] < 300
     assert not report.chosen["extrapolated"]
+    assert [one["settings"] for one in report.frontier] == [report.settings]
     assert load_model(tmp_path / "m").model.n_features == 6
 
 

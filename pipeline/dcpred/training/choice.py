@@ -89,7 +89,8 @@ def described(found: Found, trials: Trials) -> dict[str, Any]:
             [fold for fold in trials.folds if not np.isnan(chosen.losses[trials.held[fold]]).any()]
         )
         [evaluated] = final.evaluate([chosen.candidate], final.folds)
-        line = _row(chosen, evaluated or chosen, final) | {"extrapolated": False}
+        line = _row(chosen, evaluated or chosen, final)
+        points, line = points or [line], line | {"extrapolated": False}
     elif trials.n_judged:
         final = trials.unseen()
         chosen = final.again(chosen)

@@ -165,7 +165,7 @@ class Search:
         return incumbent
 
     def _show(self, incumbent: TrialResult) -> None:
-        """Tell the best candidate so far."""
+        """Show the best candidate so far."""
         metric, deadline = self.trials.metric, self.trials.policy.deadline
         line = {"metric": metric.name, metric.name: metric.score(incumbent.loss)}
         words = f"best so far: {incumbent.candidate.name}, {shown(line)}, cost {_cost(incumbent):.1f}x"
