@@ -10,8 +10,9 @@ from sklearn.svm import SVC
 
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import KERNELS, STATIONARY, Kernel
+from dcpred_tasks.training import leaf as leaf_module
 from dcpred_tasks.training import solvers
-from dcpred_tasks.training.leaf import FittedLeaf, Kernels, fit_leaf
+from dcpred_tasks.training.leaf import FittedLeaf, Kernels, fit_leaf, leaf_rows, slack
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.solvers import local_sample
 
@@ -288,13 +289,37 @@ def test_head_c_is_used_by_the_head_alone() -> None:
     assert np.abs(other.beta).max() < 0.2 * np.abs(plain.beta).max()
 
 
-def test_support_vectors_are_kept_only_when_asked_for() -> None:
+@every_way
+def test_support_vectors_are_kept_only_when_asked_for(settings: Settings) -> None:
     X, target = data(2)
-    leaf = fit(X, target, settings=replace(SETTINGS, keep_support_vectors=False))
-    kept = fit(X, target)
+    leaf = fit(X, target, settings=replace(settings, keep_support_vectors=False))
+    kept = fit(X, target, settings=settings)
     check_shapes(leaf, 3, 1)
     assert len(leaf.support) == 0 < len(kept.support)
+    np.testing.assert_array_equal(leaf.landmarks, kept.landmarks)
     np.testing.assert_array_equal(leaf.beta, kept.beta)
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_refined_landmarks_need_no_local_machine(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaf_module, "local_machine", None)
+    X, target = data(3, n=300)
+    given = Settings(task=task, landmarks=8, products=0)
+    fitted = fit(X, target if task == "classification" else target.astype(float), 3, settings=given)
+    assert len(fitted.landmarks) == 8
+    for needs_one in ({"loss": "distance"}, {"distill_weight": 0.5}, {"refine": False}):
+        with pytest.raises(TypeError):
+            fit(X, target, 3, settings=replace(given, task="classification", **needs_one))
+
+
+def test_slack_is_large_where_classes_meet(rng: np.random.Generator) -> None:
+    X = rng.uniform(-5, 5, (600, 2)).astype(np.float32)
+    target, given = (X[:, 0] > 0).astype(int), Settings(landmarks=40)
+    rows = leaf_rows(X, target, np.ones(600), None, 1, given)
+    lacks = slack(rows, np.ones(600), RBF, given, 0)[:, 0]
+    near = np.abs(X[:, 0]) < 0.5
+    assert lacks.min() >= 0
+    assert np.median(lacks[near]) > 5 * np.median(lacks[~near])
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])

@@ -346,7 +346,7 @@ def _fit(rows: LeafRowsToFit, n_outputs: int, known: Known, settings: Settings, 
     if known.prior is not None:
         number, target, weight = known.prior.rows(rows.X, rows.target, rows.weight, known.kernels)
         rows = replace(rows.take(number), target=target, weight=weight)
-        # An SVM of rows that count as both classes takes long, and landmarks only begin from it.
+        # Landmarks only begin from these rows, and an SVM of rows that count as both classes takes long.
         if not (settings.keep_support_vectors or settings.loss == DISTANCE):
             settings = replace(settings, local_rows=min(settings.local_rows, LOCAL_ROWS))
     given = rows.X, rows.target, rows.weight, n_outputs, known.kernels, settings, leaf

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from dcpred_tasks.model.compact_model import Support
 from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.model.leaf_arrays import LeafArrays, rowless_leaf
 from dcpred_tasks.model.leaf_model import COMPACT, LeafModel, stored
-from dcpred_tasks.training.losses import DISTANCE, loss_from_settings
+from dcpred_tasks.training.losses import DISTANCE, Loss, loss_from_settings
 from dcpred_tasks.training.objective import Expansion, Goal, best_weights, nearest
 from dcpred_tasks.training.refinement import refine
 from dcpred_tasks.training.settings import Settings
@@ -57,51 +57,73 @@ def nystrom_root(C_I: FloatArray, G_II: FloatArray, weight: FloatArray | None = 
     return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
 
 
-Pick = Callable[[SingleArray, FloatArray, FloatArray, Settings, int], SingleArray]
-
 GUIDED_ROWS = 8_000  # rows whose kernel values with all support vectors are held at a time
 UNSEEN = -10.0  # initial intercept of a class without rows in the local SVM
 NYSTROM_ROWS = 500  # rows of a leaf that the Nyström approximation is computed from (equation 5)
 START_RIDGE = 1e-4  # ridge of the least-squares fit that refinement starts from
 
 
+@dataclass(frozen=True)
+class Kernels:
+    """γ of local SVMs and of compact models may differ: few landmarks need a smaller one."""
+
+    local: Kernel
+    head: Kernel
+
+
+def needs_machine(settings: Settings) -> bool:
+    """Whether compact models are made from local SVMs. Landmarks that move downhill begin as well by `slack`,
+    which takes a fraction of the time (DECISIONS.md).
+    """
+    return not settings.refine or settings.loss == DISTANCE or settings.distill_weight > 0
+
+
 def fit_compact(
-    rows: LeafRows,
-    local: DualSolution,
-    local_kernel: Kernel,
-    kernel: Kernel,
-    settings: Settings,
-    seed: int,
-    pick: Pick,
+    rows: LeafRows, local: DualSolution | None, kernels: Kernels, settings: Settings, seed: int
 ) -> tuple[LeafBasis, FloatArray, FloatArray]:
-    """The basis, β (basis size, n_outputs) and intercepts, by the rows and their local SVM."""
+    """The basis, β (basis size, n_outputs) and intercepts, by the rows and their local SVM, if it has one."""
     rng = np.random.default_rng([settings.seed, seed])
     weight = rows.compact_weight()
     seen = local_sample(len(rows.X), settings)
-    # α holds the weight of its row, which then counts once.
-    dual = local.dual[seen] / (rows.weight[seen] / rows.weight.max())[:, None]
-    landmarks = pick(rows.X[seen], dual, weight[seen], settings, seed)
-    basis = _basis(rows.X[seen], landmarks, kernel, settings, rng)
+    if local is None:
+        dual = slack(rows.take(seen), weight[seen], kernels.head, settings, seed)
+    else:  # α holds the weight of its row, which then counts once.
+        dual = local.dual[seen] / (rows.weight[seen] / rows.weight.max())[:, None]
+    landmarks = pick_landmarks(rows.X[seen], dual, weight[seen], settings, seed)
+    basis = _basis(rows.X[seen], landmarks, kernels.head, settings, rng)
     if not settings.refine:
         return basis, *_head(rows, weight, basis, settings, rng)
-    return _refined(rows, weight, local, local_kernel, basis, settings, seed)
+    return _refined(rows, weight, local, kernels.local, basis, settings, seed)
+
+
+def slack(rows: LeafRows, weight: FloatArray, kernel: Kernel, settings: Settings, seed: int) -> FloatArray:
+    """How much each row lacks (n, k) in the least-squares fit to landmarks by k-means: in machines of squared
+    hinge or squared error α is proportional to it.
+    """
+    goals = targets_of(rows, weight, settings)
+    landmarks = pick_landmarks(rows.X, np.zeros((1, 1)), weight, settings, seed)
+    gamma = np.full(len(landmarks), kernel.gamma, MODEL_DTYPE)
+    basis = LeafBasis(kernel, settings.triangle_bound, landmarks, gamma, *_no_pseudo(len(landmarks)))
+    _, values = _least_squares(basis, rows.X, goals.lacks, goals.share)
+    left = goals.lacks - values()
+    return left if rows.task == "regression" else np.maximum(goals.target * left, 0.0)
 
 
 def pick_landmarks(
     X: SingleArray, dual: FloatArray, weight: FloatArray, settings: Settings, seed: int
 ) -> SingleArray:
-    """Landmarks by k-means with weights α² of a row of weight 1, summed over outputs (theorem 3).
+    """Landmarks by k-means with weights α² of a row of weight 1, summed over outputs (theorem 3); where all
+    are 0, with the weights of rows.
 
-    A share of uniform weight places some landmarks away from the border, where α² is zero. The start of
-    refined landmarks hardly matters (DECISIONS.md).
+    A share of uniform weight places some landmarks away from the border, where α² is zero.
     """
-    size = float(np.abs(dual).max(initial=0.0))
-    # A power of two, divided out first, keeps squares from overflowing.
-    alpha2 = ((dual / 2.0 ** np.floor(np.log2(size)) if 0 < size < np.inf else dual) ** 2).sum(axis=1)
-    floor = settings.landmark_floor if (alpha2 * weight).any() else 1.0
-    share = weight / weight.max()
-    importance = (1.0 - floor) * alpha2 / (np.average(alpha2, weights=share) or 1.0) + floor
-    importance *= share
+    importance = share = weight / weight.max()
+    if 0 < (size := float(np.abs(dual).max(initial=0.0))) < np.inf:
+        # A power of two, divided out first, keeps squares from overflowing.
+        alpha2 = ((dual / 2.0 ** np.floor(np.log2(size))) ** 2).sum(axis=1)
+        if mean := np.average(alpha2, weights=share):
+            floor = settings.landmark_floor
+            importance = ((1.0 - floor) * alpha2 / mean + floor) * share
     some = importance > 0
     start: Literal["random", "k-means++"] = "random" if settings.refine else "k-means++"
     return k_means(X[some], settings.landmarks, settings.seed + seed, importance[some], start)
@@ -145,7 +167,7 @@ def _head(
 def _refined(
     rows: LeafRows,
     weight: FloatArray,
-    local: DualSolution,
+    local: DualSolution | None,
     local_kernel: Kernel,
     basis: LeafBasis,
     settings: Settings,
@@ -156,37 +178,60 @@ def _refined(
     A least-squares start is better and faster than the Nyström solution of `_head`, whose output weights are
     large and cancel (DECISIONS.md).
     """
-    share = weight / weight.max()  # The sum of the weights may be infinite.
-    share /= share.sum()
-    loss, offset = loss_from_settings(settings), None
-    if rows.task == "regression":
-        value = rows.target.astype(np.float64)
-        value, mean, spread = loss.standardised(value, share)
-        outputs, target = np.array([0]), value[:, None]
-    else:
-        mean, spread = 0.0, 1.0
-        problems = labellings(rows)
-        outputs, target = (
-            np.array([output for output, _ in problems]),
-            np.stack([sign for _, sign in problems], axis=1),
-        )
-        offset = None if rows.offset is None else rows.offset[:, outputs]
-    machine = _expansion(rows.X, local, local_kernel, outputs) if settings.loss == DISTANCE else None
-    distilled = target
-    if settings.distill_weight > 0 and rows.task != "regression":
+    goals = targets_of(rows, weight, settings)
+    loss, share, outputs, target = goals.loss, goals.share, goals.outputs, goals.target
+    distilled, machine = target, None
+    if local is not None and settings.loss == DISTANCE:
+        machine = _expansion(rows.X, local, local_kernel, outputs)
+    if local is not None and settings.distill_weight > 0 and rows.task != "regression":
         distilled = _local_values(rows.X, local, local_kernel)[:, outputs]
-    if machine is None:
-        lacks = target if offset is None else target * np.maximum(0.0, 1.0 - target * offset)
-        loss, (beta, intercept) = loss.settled(lacks, share, partial(_least_squares, basis, rows.X))
+    if local is None or machine is None:
+        loss, (beta, intercept) = loss.settled(goals.lacks, share, partial(_least_squares, basis, rows.X))
     else:
         basis, beta = _nearest(basis, machine, settings.refine_steps)
         intercept = np.maximum(local.intercept[outputs], UNSEEN)
     single = [a.astype(MODEL_DTYPE) for a in (target, distilled, share)]
-    goal = Goal(single[0], single[1], settings.distill_weight, single[2], loss, offset)
+    goal = Goal(single[0], single[1], settings.distill_weight, single[2], loss, goals.offset)
     basis, beta, intercept = refine(rows.X, basis, beta, intercept, goal, settings, seed, machine)
     every_beta, every_intercept = np.zeros((basis.size, rows.n_outputs)), np.full(rows.n_outputs, ABSENT)
-    every_beta[:, outputs], every_intercept[outputs] = beta * spread, intercept * spread + mean
+    every_beta[:, outputs] = beta * goals.spread
+    every_intercept[outputs] = intercept * goals.spread + goals.mean
     return basis, every_beta, every_intercept
+
+
+class Targets(NamedTuple):
+    """What compact models of a leaf are fitted to.
+
+    share   (n,), weights of sum 1
+    target  (n, k), ±1 for classes; values as learned: those of the leaf less `mean`, over `spread`
+    lacks   (n, k), the same less what `offset` has of it
+    """
+
+    loss: Loss
+    share: FloatArray
+    outputs: IntArray
+    target: FloatArray
+    lacks: FloatArray
+    offset: FloatArray | None = None
+    mean: float = 0.0
+    spread: float = 1.0
+
+
+def targets_of(rows: LeafRows, weight: FloatArray, settings: Settings) -> Targets:
+    """The targets of rows with such weights."""
+    share = weight / weight.max()  # The sum of the weights may be infinite.
+    share /= share.sum()
+    loss = loss_from_settings(settings)
+    if rows.task == "regression":
+        value, mean, spread = loss.standardised(rows.target.astype(np.float64), share)
+        return Targets(loss, share, np.array([0]), value[:, None], value[:, None], None, mean, spread)
+    problems = labellings(rows)
+    outputs = np.array([output for output, _ in problems])
+    target = np.stack([sign for _, sign in problems], axis=1)
+    if rows.offset is None:
+        return Targets(loss, share, outputs, target, target)
+    offset = rows.offset[:, outputs]
+    return Targets(loss, share, outputs, target, target * np.maximum(0.0, 1.0 - target * offset), offset)
 
 
 def _least_squares(
@@ -250,14 +295,6 @@ class FittedLeaf(LeafArrays):
     scale_bounds: FloatArray = field(default_factory=lambda: np.zeros(2))
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """γ of local SVMs and of compact models may differ: few landmarks need a smaller one."""
-
-    local: Kernel
-    head: Kernel
-
-
 def fit_leaf(
     X: SingleArray,
     target: NDArray[np.generic],
@@ -299,11 +336,15 @@ def fit_leaf(
     own = X if used.all() else np.ascontiguousarray(X[:, used])
     rows = replace(leaf_rows(own, target, weight, borrowed, n_outputs, settings), offset=offset)
     kernels = leaf_kernels(rows, kernels, settings)
-    local = local_machine(_start_rows(rows, settings), kernels.local, settings)
-    basis, beta, intercept = compact_model(rows, local, kernels, settings, seed)
+    needed, local = needs_machine(settings), None
+    if needed or settings.keep_support_vectors:
+        local = local_machine(rows, kernels.local, settings)
+    basis, beta, intercept = compact_model(rows, local if needed else None, kernels, settings, seed)
     landmarks = np.zeros((len(basis.landmarks), X.shape[1]), MODEL_DTYPE)
     landmarks[:, used] = basis.landmarks
-    kept = np.flatnonzero(local.dual.any(axis=1)) if settings.keep_support_vectors else np.empty(0, np.int64)
+    if local is None or not settings.keep_support_vectors:
+        local = DualSolution(np.zeros((len(X), n_outputs)), intercept)
+    kept = np.flatnonzero(local.dual.any(axis=1))
     return FittedLeaf(
         landmarks=landmarks,
         gamma=basis.gamma,
@@ -341,16 +382,6 @@ def _merged_rows(
     return kept, total
 
 
-def _start_rows(rows: LeafRows, settings: Settings) -> LeafRows:
-    """The rows of a local model. Where landmarks only begin from it, its distinct rows have the mean weight
-    1: the unit of weights changes nothing. Else C and ridge count a row of weight 2 as two.
-    """
-    stays = settings.keep_support_vectors or settings.loss == DISTANCE or settings.distill_weight > 0
-    if stays or not settings.refine:
-        return rows
-    return replace(rows, weight=rows.weight / rows.weight.mean())
-
-
 def leaf_rows(
     X: SingleArray,
     target: NDArray[np.generic],
@@ -371,17 +402,12 @@ def with_leaf_model(rows: LeafRows, fitted: LeafModel, settings: Settings) -> Fi
 
 
 def compact_model(
-    rows: LeafRows,
-    local: DualSolution,
-    kernels: Kernels,
-    settings: Settings,
-    seed: int,
-    pick: Pick = pick_landmarks,
+    rows: LeafRows, local: DualSolution | None, kernels: Kernels, settings: Settings, seed: int
 ) -> tuple[LeafBasis, FloatArray, FloatArray]:
-    """The basis, β and intercepts: the local SVM itself where it is small enough."""
-    exact = _exact(rows.X, local, kernels, settings.landmarks)
-    if exact is None:
-        return fit_compact(rows, local, kernels.local, kernels.head, settings, seed, pick)
+    """The basis, β and intercepts: the local SVM itself where there is one that is small enough."""
+    exact = None if local is None else _exact(rows.X, local, kernels, settings.landmarks)
+    if local is None or exact is None:
+        return fit_compact(rows, local, kernels, settings, seed)
     landmarks, beta = exact
     gamma = np.full(len(landmarks), kernels.head.gamma, MODEL_DTYPE)
     return (

@@ -335,8 +335,8 @@ class Settings:
     # local SVMs
     local_rows: int = setting(
         8_000,
-        "Rows of a leaf that train its local SVM, or the exact model of the leaf, at most. They"
-        " bound the memory of a task: 8 bytes times the square of this number.",
+        "Rows of a leaf that landmarks are drawn from, and that train its local SVM or the exact model of the"
+        " leaf, at most. They bound the memory of these: 8 bytes times the square of this number.",
         low=2,
         high=100_000,
         unit="rows",
@@ -353,8 +353,15 @@ class Settings:
     )
     degree: int = setting(2, "Degree of the polynomial kernel (γ x·u + coef0)^degree.", low=1, high=10)
     coef0: float = setting(1.0, "Constant term of the polynomial kernel.", low=0)
-    C: float = setting(10.0, "Penalty on errors of the local SVMs, for classes.", low=TINY)
-    ridge: float = setting(1e-2, "Ridge λ of the local kernel ridge regressions, for numbers.", low=TINY)
+    C: float = setting(
+        10.0,
+        "Penalty on errors of the local SVMs, for classes. Landmarks depend on these with refine=false,"
+        " loss=distance or distill_weight.",
+        low=TINY,
+    )
+    ridge: float = setting(
+        1e-2, "Ridge λ of the local kernel ridge regressions, for numbers, with refine=false.", low=TINY
+    )
     target_transform: str = setting(
         PLAIN,
         "Scale that numbers are learned on, for targets of 0 or more whose errors grow with them. log1p: the"

@@ -203,6 +203,11 @@ class LeafRows:
     task: str
     offset: FloatArray | None = None
 
+    def take(self, index: IntArray | slice) -> "LeafRows":
+        """Some of the rows."""
+        arrays = {name: getattr(self, name) for name in ("X", "target", "weight", "borrowed", "offset")}
+        return replace(self, **{name: one[index] for name, one in arrays.items() if one is not None})
+
     def compact_weight(self) -> FloatArray:
         """Row weights of the compact fit, in which overlap rows count less."""
         return np.where(self.borrowed, OVERLAP_WEIGHT, 1.0) * self.weight
@@ -247,10 +252,7 @@ def local_machine(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSol
     if rows.offset is not None:
         return DualSolution(np.zeros((len(rows.X), rows.n_outputs)), np.zeros(rows.n_outputs))
     seen = local_sample(len(rows.X), settings)
-    own = replace(
-        rows, X=rows.X[seen], target=rows.target[seen], weight=rows.weight[seen], borrowed=rows.borrowed[seen]
-    )
-    found = _trained(own, kernel, settings)
+    found = _trained(rows.take(seen), kernel, settings)
     dual = np.zeros((len(rows.X), found.dual.shape[1]))
     dual[seen] = found.dual
     return DualSolution(dual, found.intercept)
