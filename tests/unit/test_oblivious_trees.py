@@ -364,7 +364,7 @@ def test_a_trained_model_has_trees_and_leaves(task: str, tmp_path: Path) -> None
     given: Any = {"n_leaves": 2, "landmarks": 8, "random_state": 0}
     plain = kind(**given).fit(X, y)
     mine = kind(**given, settings=Settings(trees=60)).fit(X, y)
-    assert mine.score(new, truth) > plain.score(new, truth) + 0.02
+    assert 1 - mine.score(new, truth) < 0.8 * (1 - plain.score(new, truth))
     mine.save(tmp_path / "m")
     np.testing.assert_array_equal(load_model(tmp_path / "m").predict(new), mine.predict(new))
 
@@ -388,7 +388,8 @@ def test_held_out_rows_choose_what_leaves_add(task: str) -> None:
     (mends,), held = shared([leaf], held_out(task, 400, 0.0), make_settings(values))
     assert len(mends.landmarks) == 5
     share = mends.beta[0, 0] / leaf.beta[0, 0]
-    assert share in KERNEL_SHARES[1:]
+    assert share == 1.0
+    assert KERNEL_SHARES[-1] == 0.0
     np.testing.assert_allclose(mends.intercept, share * leaf.intercept)
     np.testing.assert_allclose(
         held.decision, held.offset + share * (held_out(task, 400, 0.0).decision - held.offset)
@@ -403,14 +404,14 @@ def test_held_out_rows_choose_what_leaves_add(task: str) -> None:
 def test_trees_alone_cost_as_much_as_they_take() -> None:
     """Leaves that only know noise are dropped."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(1_500, 6))
-    y = np.where(X[:, 0] > 0.5, 3.0, 0.0) + (X[:, 1] > 0) + 0.3 * rng.normal(size=1_500)
-    own = Settings(trees=80, tree_rate=0.3)
-    mine = DCPredRegressor(n_leaves=1, landmarks=8, random_state=0, settings=own).fit(X, y)
+    X = rng.normal(size=(2_500, 6))
+    y = np.where(X[:, 0] > 0.5, 3.0, 0.0) + (X[:, 1] > 0) + 0.3 * rng.normal(size=2_500)
+    own, new = Settings(trees=80, tree_rate=0.3), slice(500, None)
+    mine = DCPredRegressor(n_leaves=1, landmarks=32, random_state=0, settings=own).fit(X[:500], y[:500])
     assert len(mine.model_.landmarks) == 0
-    assert mine.score(X, y) > 0.9
-    low, high = mine.predict_interval(X, alpha=0.1).T
-    assert 0.85 < ((low <= y) & (y <= high)).mean() < 0.97
+    assert mine.score(X[new], y[new]) > 0.9
+    low, high = mine.predict_interval(X[new], alpha=0.1).T
+    assert 0.85 < ((low <= y[new]) & (y[new] <= high)).mean() < 0.95
     assert predict_cost(mine.model_).ns_per_row < 40
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.model.compact_model import Model, leaf_values
+from dcpred_tasks.model.compact_model import Model, class_numbers, leaf_values
 from dcpred_tasks.model.label_rule import HALF, chosen_threshold, weights_of
 from dcpred_tasks.model.leaf_arrays import KEPT_ROWS, join_leaves
 from dcpred_tasks.model.leaf_model import COMPACT
@@ -32,7 +32,7 @@ from dcpred_tasks.training.calibration import NEAR_OFFSET, NEAR_RATE, NO_FACTORS
 from dcpred_tasks.training.fitted_to_targets import FittedToTargets, Known
 from dcpred_tasks.training.folds import FOLDS, Folds
 from dcpred_tasks.training.leaf import FittedLeaf, Kernels, fit_leaf
-from dcpred_tasks.training.losses import DISTANCE, Huber, Logistic, loss_from_settings, weighted_quantile
+from dcpred_tasks.training.losses import DISTANCE, Huber, loss_from_settings, weighted_quantile
 from dcpred_tasks.training.partition import assemble
 from dcpred_tasks.training.prior import LOCAL_ROWS
 from dcpred_tasks.training.settings import Settings
@@ -207,7 +207,7 @@ def is_narrower(
     return bool(mean > error)
 
 
-KERNEL_SHARES, SURE_ERRORS = (0.0, 0.5, 1.0), 2.0
+KERNEL_SHARES, SURE_ERRORS = (0.5, 0.0), 2.0
 # Rows that are held out at least, if leaves have so many; and below which they are in more than one fold.
 WANTED_ROWS, FEW_ROWS = 5_000, 500
 LEAST_OF_SEVERAL = 0.01  # share of all rows that the rarest of several classes counts as at least
@@ -573,16 +573,17 @@ def shared(
 ) -> tuple[Sequence[FittedLeaf], HeldOut]:
     """Leaves beside terms, and rows that were held out, by the best share of what leaves add to the terms.
 
-    Leaves learned what terms leave, and may have learned noise. They add all of it, half where the loss of
-    held-out rows is then less by SURE_ERRORS standard errors, and nothing where they gain less than one.
+    Leaves learned what terms leave, and may have learned noise. They add less of it where that lowers the
+    loss of held-out rows, of classes their wrong labels, by more than SURE_ERRORS standard errors.
     """
     if not held.offset.any():
         return leaves, held
     added = np.where(held.decision > PRESENT, held.decision - held.offset, held.decision)
-    none, some, all_ = (_loss_of(held.offset + share * added, held, settings) for share in KERNEL_SHARES)
-    share = KERNEL_SHARES[1] if _gain(all_, some, held.weight) > SURE_ERRORS else KERNEL_SHARES[2]
-    if not _gain(none, some if share < 1.0 else all_, held.weight) > 1.0:
-        share = 0.0
+    best, share = _loss_of(held.decision, held, settings), 1.0
+    for less in KERNEL_SHARES:
+        loss = _loss_of(held.offset + less * added, held, settings)
+        if _gain(best, loss, held.weight) > SURE_ERRORS:
+            best, share = loss, less
     held = replace(held, decision=held.offset + share * added)
     if not share:
         held = replace(held, log_scale=np.zeros(len(held.log_scale)))
@@ -598,11 +599,9 @@ def _gain(loss: FloatArray, lower: FloatArray, weight: FloatArray) -> float:
 
 
 def _loss_of(decision: FloatArray, held: HeldOut, settings: Settings) -> FloatArray:
-    """The loss of each held-out row, (n,), in units that do not depend on the decision values."""
+    """The loss of each held-out row, (n,); whether it has the wrong label."""
     if settings.task != "regression":
-        target = held.target[:, None] == np.arange(max(decision.shape[1], 2))
-        goal = np.where(target, 1.0, -1.0)[:, -decision.shape[1] :]
-        return np.asarray(Logistic()(decision, goal)[0].sum(axis=1))
+        return np.asarray(class_numbers(decision) != held.target, ACC_DTYPE)
     off, loss = held.target - decision[:, 0], loss_from_settings(settings)
     return np.abs(off) + loss.tilt * off if isinstance(loss, Huber) else off**2
 

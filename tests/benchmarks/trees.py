@@ -1,0 +1,141 @@
+"""Oblivious trees: nanoseconds of a row, seconds of training, and quality beside HistGradientBoosting.
+
+    python tests/benchmarks/trees.py engine|training|quality [--sets magic,...] [--splits 3] [--rows 15000]
+                                     [--trees 300] [--rate 0.1] [--depth 6] [--quick]
+
+engine    trees × depths × features, one thread, single precision: the least of five runs of 200,000 rows, and
+          what the model of costs says. Borders are as many as boosting would choose.
+training  20,000 rows of 20 features: processor seconds, beside HistGradientBoosting of as many iterations.
+quality   accuracy in percent or 100 R² of test rows, mean of the splits: HistGradientBoosting, trees alone,
+          and with one leaf of 32 landmarks: the kernel, both as trained, and the mean of kernel and trees.
+
+Run it with OMP_NUM_THREADS=1.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import Table, data_folder
+from halves import ALL
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+from dcpred import DCPredClassifier, DCPredRegressor, Settings
+from dcpred_tasks.training.settings import make_settings
+from dcpred_tasks.training.survey import survey_rows
+from dcpred_tasks.training.tree_boosting import BORDERS, fit_trees
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.trees import random_trees
+
+SETS = "547_no2,phoneme,wine_quality_white,vehicle,magic,elec2,201_pol,segmentation,adult,529_pollen"
+SCORED_ROWS = 200_000
+
+
+def seconds_of(work: Callable[[], Any], times: int = 1) -> tuple[float, Any]:
+    """The least processor time, and the result."""
+    least, result = np.inf, None
+    for _ in range(times):
+        begin = time.process_time()
+        result = work()
+        least = min(least, time.process_time() - begin)
+    return least, result
+
+
+def engine(args: argparse.Namespace) -> None:
+    table = Table("features", "depth", "trees", "ns a row", "foretold")
+    for d in (10, 54, 200):
+        X = np.random.default_rng(0).normal(size=(SCORED_ROWS // (10 if args.quick else 1), d))
+        X = X.astype(np.float32)
+        for depth in (4, 6, 8):
+            for n_trees in (20, 50, 100, 300):
+                trees = random_trees(1, d, 1, n_trees, depth, min(BORDERS, max(4, n_trees * depth // d)))
+                trees.engine(X[:100])
+                seconds, _ = seconds_of(lambda fast=trees.engine, rows=X: fast(rows), 5)
+                cells = d, depth, n_trees, f"{1e9 * seconds / len(X):.1f}", f"{trees.cost:.1f}"
+                table.add(*map(str, cells))
+    table.show()
+
+
+def training(args: argparse.Namespace) -> None:
+    table = Table("target", "trees", "seconds", "HistGradientBoosting")
+    rng = np.random.default_rng(0)
+    n = 2_000 if args.quick else 20_000
+    X = rng.normal(size=(n, 20)).astype(np.float32)
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * rng.normal(size=n)
+    targets = {"numbers": y, "2 classes": (y > 0).astype(int), "4 classes": np.digitize(y, [-1, 0, 1])}
+    for name, target in targets.items():
+        regression = name == "numbers"
+        kind = HistGradientBoostingRegressor if regression else HistGradientBoostingClassifier
+        seconds, trees = seconds_of(lambda t=target: _trees(X, t, args, trees=100))
+        other, _ = seconds_of(lambda k=kind, t=target: k(early_stopping=False).fit(X, t))
+        table.add(name, str(len(trees.leaf)), f"{seconds:.2f}", f"{other:.2f}")
+    table.show()
+
+
+def _trees(X: np.ndarray, y: np.ndarray, args: argparse.Namespace, **more: Any) -> Any:
+    task = "regression" if y.dtype.kind == "f" else "classification"
+    survey = survey_rows(X, y, None, 0, task)
+    values = {"task": task, "trees": args.trees, "tree_rate": args.rate, "tree_depth": args.depth, **more}
+    target = y if task == "regression" else np.searchsorted(survey.classes, y)
+    return fit_trees(X, target, np.ones(len(y)), survey, make_settings(values))
+
+
+def quality(args: argparse.Namespace) -> None:
+    table = Table("set", "rows", "HistGradientBoosting", "trees", "kernel", "both", "their mean", "landmarks")
+    for name in args.sets.split(","):
+        found = [_of_split(name, seed, args) for seed in range(args.splits)]
+        means = np.mean([row[1:] for row in found], axis=0)
+        table.add(name, str(found[0][0]), *(f"{one:.2f}" for one in means[:-1]), f"{means[-1]:.0f}")
+        print(table.lines[-1], flush=True)
+    table.show()
+
+
+def _of_split(name: str, seed: int, args: argparse.Namespace) -> tuple[float, ...]:
+    split, regression = ALL[name].load(data_folder(), seed), ALL[name].regression
+    n = min(len(split.y), 500 if args.quick else args.rows)
+    X, X_test = (np.asarray(rows, np.float32) for rows in (split.X[:n], split.X_test))
+    y, truth = (np.asarray(one, float) if regression else one for one in (split.y[:n], split.y_test))
+
+    def rated(predicted: np.ndarray) -> float:
+        if regression:
+            return 100.0 * float(1.0 - np.mean((predicted - truth) ** 2) / np.var(truth))
+        return 100.0 * float(np.mean(predicted == truth))
+
+    kind = HistGradientBoostingRegressor if regression else HistGradientBoostingClassifier
+    boosted = rated(kind(random_state=seed).fit(X, y).predict(X_test))
+    f, classes = _trees(X, y, args, seed=seed).values(X_test), np.unique(y)
+    values = f[:, 0] if regression else classes[(f[:, 0] > 0) * 1 if f.shape[1] == 1 else f.argmax(axis=1)]
+    ours = DCPredRegressor if regression else DCPredClassifier
+    given: dict[str, Any] = {"n_leaves": 1, "landmarks": 32, "random_state": seed}
+    own = Settings(trees=args.trees, tree_rate=args.rate, tree_depth=args.depth)
+    kernel, both = ours(**given).fit(X, y), ours(**given, settings=own).fit(X, y)
+    if regression:
+        mean = rated((kernel.predict(X_test) + f[:, 0]) / 2)
+    else:
+        powers = np.exp(4.0 * np.hstack([-f, f]) / 2 if f.shape[1] == 1 else 2.0 * f)
+        shares = powers / powers.sum(axis=1, keepdims=True)
+        mean = rated(classes[(shares + kernel.predict_proba(X_test)).argmax(axis=1)])
+    alone = rated(kernel.predict(X_test)), rated(both.predict(X_test))
+    return n, boosted, rated(values), *alone, mean, len(both.model_.landmarks)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("engine", "training", "quality"))
+    parser.add_argument("--sets", default=SETS)
+    parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=15_000)
+    parser.add_argument("--trees", type=int, default=300)
+    parser.add_argument("--rate", type=float, default=0.1)
+    parser.add_argument("--depth", type=int, default=6)
+    parser.add_argument("--quick", action="store_true")
+    given_args = parser.parse_args()
+    {"engine": engine, "training": training, "quality": quality}[given_args.what](given_args)
