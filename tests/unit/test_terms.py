@@ -277,7 +277,7 @@ def test_a_leaf_of_numbers_learns_the_residual_within_bounds_of_the_sum(loss: st
 
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])
 @pytest.mark.parametrize("n_outputs", [1, 3])
-@pytest.mark.parametrize("epochs", [0, 4])
+@pytest.mark.parametrize("epochs", [0, 8])
 def test_a_leaf_of_classes_learns_what_the_offset_leaves(loss: str, n_outputs: int, epochs: int) -> None:
     """A misleading offset is corrected, and one that knows all leaves nothing to learn."""
     rng = np.random.default_rng(0)
