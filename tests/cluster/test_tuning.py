@@ -684,7 +684,7 @@ def test_a_choice_that_is_not_whole_is_refused(data: Path, tuned: Tuned, tmp_pat
     with pytest.raises(
         PlanConflictError, match=r"m\.tuned\.json: it is not the result of a search\. Remove it to search"
     ):
-        small_search(data, tmp_path / "m")
+        small_search(data, tmp_path / "m", policy=REFERENCES)
 
 
 def test_a_handful_of_rows_cannot_be_judged_and_that_is_said(tmp_path: Path) -> None:
