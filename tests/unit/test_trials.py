@@ -19,7 +19,7 @@ from dcpred.execution.workers import InlineWorkers
 from dcpred.reports.report import search_sections
 from dcpred.training import reports
 from dcpred.training.choice import _in_words, described, quality_of
-from dcpred.training.metrics import ERROR, LOG_LOSS, SQUARED, Metric
+from dcpred.training.metrics import ERROR, LOG_LOSS, SQUARED, Metric, compare
 from dcpred.training.policy import DEFAULT, PORTFOLIO, STANDARD, THOROUGH, Budget, parse_budget
 from dcpred.training.quality import compared, reference_words
 from dcpred.training.reports import TuneReport, with_cost
@@ -211,7 +211,8 @@ def test_a_metric_can_be_given() -> None:
     assert found is not None
     looked_at = [line["loss"] for line in found.trace if line["verdict"] != "is left out beside"]
     assert {*looked_at} <= {one.loss for one in found.judged}
-    assert found.chosen.loss <= one.loss
+    by = compare(one.losses, found.chosen.losses, one.weight, counted=False)
+    assert by.gain >= -by.standard_error, "log-loss and cost decide between equals"
     row = described(found, trials)["chosen"]
     assert row["metric"] == "mean_decision_value_score"
     foretold = trials.foretold(trials.again(found.chosen))
