@@ -351,8 +351,7 @@ PORTFOLIO: Mapping[str, Values] = {
     },
     "small leaves, quantiles": {
         **{"leaf_rows": 250, "landmarks": 64, "products": 0, "overlap": 2, "feature_map": "quantile"},
-        **{"scaling": "sharpened", "width": 0.5, "refine_ridge": 0.1, "ridge": 0.1},
-        **{"C": 1.25},
+        **{"scaling": "sharpened", "width": 0.5, "refine_ridge": 0.1},
     },
     "one leaf, columns of codes": {
         **{"leaf_rows": 0, "landmarks": 64, "products": 64, "codes": 256, "scaling": "learned"},
@@ -369,7 +368,7 @@ PORTFOLIO: Mapping[str, Values] = {
     },
     "one leaf, logistic": {
         **{"leaf_rows": 0, "landmarks": 32, "products": 64, "scaling": "learned", "width": 2.0},
-        **{"refine_ridge": 1e-2, "loss": "logistic", "leaf_scaling": True, "ridge": 0.1},
+        **{"refine_ridge": 1e-2, "loss": "logistic", "leaf_scaling": True},
     },
     "small leaves, logistic": {
         **{"leaf_rows": 125, "landmarks": 16, "products": 64, "scaling": "learned", "width": 0.5},
@@ -379,9 +378,9 @@ PORTFOLIO: Mapping[str, Values] = {
         **{"leaf_rows": 0, "landmarks": 128, "products": 64, "codes": 256, "width": 0.5},
         **{"refine_ridge": 0.1, "leaf_scaling": True},
     },
-    "one leaf, learned": {**ONE_LEAF, "scaling": "learned", "C": 80.0, "refine_ridge": 1e-3},
+    "one leaf, learned": {**ONE_LEAF, "scaling": "learned", "refine_ridge": 1e-3},
     "one leaf, quantiles": {
-        **{**ONE_LEAF, "feature_map": "quantile", "scaling": "learned", "width": 2.0, "C": 80.0},
+        **{**ONE_LEAF, "feature_map": "quantile", "scaling": "learned", "width": 2.0},
         **{"leaf_scaling": True, "refine_ridge": 1e-4},
     },
 }
@@ -400,6 +399,8 @@ class Mutation:
     """Its task; empty: both."""
     unless: Values = field(default_factory=dict)
     """Values of an incumbent that exclude it."""
+    only: Values = field(default_factory=dict)
+    """Values that an incumbent needs."""
     of_data: bool = False
     """Whether only some data allow it."""
 
@@ -431,10 +432,8 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation("no indicators", {"missing": "impute"}, of_data=True),
     Mutation("logarithm of the target", {"target_transform": "log1p"}, task="regression", of_data=True),
     Mutation("root of the target", {"target_transform": "sqrt"}, task="regression", of_data=True),
-    Mutation("more ridge of machines", times={"ridge": 10.0}, task="regression"),
-    Mutation("less ridge of machines", times={"ridge": 0.1}, task="regression"),
-    Mutation("larger C", times={"C": 8.0}, task="classification"),
-    Mutation("smaller C", times={"C": 0.125}, task="classification"),
+    Mutation("larger C", times={"C": 8.0}, task="classification", only=NEAR),
+    Mutation("smaller C", times={"C": 0.125}, task="classification", only=NEAR),
 )
 # Changes of the choice that cost less.
 CHEAPER: tuple[Mutation, ...] = (

@@ -345,6 +345,8 @@ def _changes(mutation: Mutation, incumbent: TrialResult, trials: Trials) -> dict
     if mutation.task and mutation.task != task:
         return None
     values = trials.values_of(incumbent)
+    if any(values[name] != value for name, value in mutation.only.items()):
+        return None
     if mutation.unless and all(values[name] == value for name, value in mutation.unless.items()):
         return None
     changes = dict(mutation.changes)

@@ -166,7 +166,7 @@ def search_tree(borders: SingleArray) -> tuple[int, SingleArray]:
 
 
 def blocks(largest: IntArray) -> Iterator[int]:
-    """Where blocks of trees begin, of largest absolute leaf values, so that their sums fit 16 bits."""
+    """Where blocks of trees begin, of largest absolute leaf values: their sums fit 16 bits."""
     total, first = LARGEST_SUM + 1, 0
     for tree, one in enumerate(largest.tolist()):
         if total + one > LARGEST_SUM or tree - first == BLOCK_TREES:

@@ -2,7 +2,7 @@
 
 Each tree follows the second-order gain Σ G² / (H + ridge) over all of its leaves and both sides of a question
 (Chen and Guestrin 2016), where G and H are sums of slopes and curvatures of the loss. Both are rounded to
-integers, so that sums are exact. Classes have the logistic loss, numbers that of the setting `loss`. The
+integers: sums are exact. Classes have the logistic loss, numbers that of the setting `loss`. The
 trees of several classes have values of each; where there are many, splits follow random sums of their
 gradients (Iosipoi and Vakhrushev 2022). Rows that are held out choose the number of trees.
 
