@@ -21,9 +21,9 @@ from more_sets import EVERY
 from numpy.typing import NDArray
 
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.moments import raw_moments
 from dcpred_tasks.row_sampling import one_of_each
-from dcpred_tasks.scoring.drift import drift
+from dcpred_tasks.scoring.drift import describe_drift
+from dcpred_tasks.scoring.drift_fields import Drift
 from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics, sample_stride
 from dcpred_tasks.training.in_memory import train_rows
@@ -49,15 +49,13 @@ def trained(X: NDArray[Any], y: NDArray[Any], task: str, seed: int) -> Model:
     return with_bins(model, X, np.arange(len(X)), survey, None, seed)
 
 
-def found(model: Model, X: NDArray[Any]) -> dict[str, Any]:
+def found(model: Model, X: NDArray[Any]) -> Drift:
     """What the manifest of a run over these rows says of drift."""
     statistics = Statistics(model)
     rows = score_with_leaves(model, X)
     scored = ScoredRows(X, rows.decision, rows.status, rows.leaf, {})
     statistics.observe(scored, one_of_each(len(X), sample_stride(len(X), len(X))))
-    reference = None if model.reference is None else model.reference.first(model.n_features)
-    moments = raw_moments(model.scaling, statistics.moments)
-    return drift(reference, moments, model.leaf_rows, statistics.leaf_rows, model.bins, statistics.bin_rows)
+    return describe_drift(model, statistics, None, None)
 
 
 def share_of_scoring(model: Model, X: NDArray[Any], repeats: int) -> float:
@@ -98,13 +96,13 @@ def main() -> None:
             X, y = every[own].astype(np.float32), targets[own]
             half = len(X) // 2
             model = trained(X[:half], y[:half], task, seed)
-            alarms += found(model, X[half:])["large"]
+            alarms += found(model, X[half:]).large
             varied = [f for f in range(X.shape[1]) if len(np.unique(X[:half, f])) > 20] or [0]
             for change, how in CHANGES.items():
                 new, feature = X[half:].copy(), int(rng.choice(varied))
                 new[:, feature] = how(new[:, feature], rng)
-                told = found(model, new)["features"]["top"]
-                seen[change] += any(one["large"] and one["feature"] == feature for one in told)
+                told = found(model, new).features.top
+                seen[change] += any(one.large and one.feature == feature for one in told)
             cost = cost or share_of_scoring(model, X, 3 if asked.quick else 21)
         shares = [f"{100 * n / n_splits:.1f} %" for n in (alarms, *seen.values())]
         line = name, f"{n_splits}", *shares, f"{100 * cost:.1f} %"

@@ -18,7 +18,7 @@ from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model
-from dcpred_tasks.errors import ModelFormatError, PlanConflictError
+from dcpred_tasks.errors import IncompleteError, ModelFormatError, PlanConflictError
 from dcpred_tasks.result_fields import document_of
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.storage.digests import digest_json
@@ -183,7 +183,9 @@ def test_a_regression_says_what_it_predicts(tmp_path: Path, blobs: Classes) -> N
 
 
 def test_a_run_of_bad_rows_alone(model: Path, tmp_path: Path) -> None:
-    report = run(model, np.full((300, 5), np.inf, np.float32), tmp_path)
+    with pytest.raises(IncompleteError, match="none of the 300 rows has a score") as refused:
+        run(model, np.full((300, 5), np.inf, np.float32), tmp_path)
+    report = refused.value.report
     assert report.status == {"2": 300}
     assert report.manifest["drift"]["large"] is False
     assert report.manifest["statistics"]["sampled_rows"] == 0

@@ -15,13 +15,14 @@ from dcpred.datasets.importing import Imported, import_data
 from dcpred.datasets.splitting import split
 from dcpred.datasets.writing import Repeats, hashes_of_values
 from dcpred.refreshing.limits import Limits
-from dcpred_tasks.artifacts.drift_words import MISSING, NEVER_SEEN, _labels
 from dcpred_tasks.artifacts.model_layout import check_model
 from dcpred_tasks.model.bins import Bins, fit_bins
 from dcpred_tasks.model.compact_model import Reference, score_rows
+from dcpred_tasks.result_fields import document_of
 from dcpred_tasks.schema.column import Boolean, Codes, Date, Number
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.drift import binned, drift
+from dcpred_tasks.scoring.drift_words import MISSING, NEVER_SEEN, bin_labels
 from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics
 from dcpred_tasks.training.survey import remarks, survey_rows
@@ -94,7 +95,9 @@ def told(bins: Bins, X: Any, ignored: tuple[int, ...] = (), n_training: int = 4_
     n = X.shape[1]
     reference = Reference(np.zeros(n), np.ones(n))
     rows = bins.counts(X, NO_SCORES)
-    return drift(reference, reference, np.array([n_training]), np.array([len(X)]), bins, rows, ignored)
+    leaves = np.array([n_training]), np.array([len(X)])
+    document: dict[str, Any] = document_of(drift(reference, reference, *leaves, bins, rows, ignored))
+    return document
 
 
 def test_one_leaf_is_enough_to_find_what_changed() -> None:
@@ -146,15 +149,15 @@ def test_rows_beyond_training_are_counted_and_a_few_are_chance() -> None:
 
 
 def test_bins_are_told_in_the_words_of_the_table() -> None:
-    assert _labels([-0.5, 0.5, 1.5, 2.5, 3.5, 4.5], SCHEMA, 0) == [
+    assert bin_labels([-0.5, 0.5, 1.5, 2.5, 3.5, 4.5], SCHEMA, 0) == [
         *(NEVER_SEEN, "'web'", "'shop'", "'phone'"),
         *(NEVER_SEEN, MISSING, NEVER_SEEN, MISSING),
     ]
-    assert _labels([18_000 - 0.02, 18_500, 19_000.02], SCHEMA, 1) == [
+    assert bin_labels([18_000 - 0.02, 18_500, 19_000.02], SCHEMA, 1) == [
         *("below 2019-04-14", "2019-04-14 to 2020-08-26"),
         *("2020-08-26 to 2022-01-08", "above 2022-01-08", MISSING),
     ]
-    assert _labels([1.0, 1.000001, 2.5], SCHEMA, 2)[1] == "1"
+    assert bin_labels([1.0, 1.000001, 2.5], SCHEMA, 2)[1] == "1"
 
 
 @pytest.mark.parametrize(
@@ -170,10 +173,10 @@ def test_bins_show_the_values_that_edges_lie_beside(values: list[float], wanted:
     """A few values have a bin each. Of many the limits are those of training."""
     few = np.repeat(values, 3)[:, None]
     edges = bins_of(few).edges[0][:-1].tolist()
-    assert _labels(edges, None, 0)[1:-2:2] == wanted
+    assert bin_labels(edges, None, 0)[1:-2:2] == wanted
     many = np.append(np.linspace(values[0], values[-1], 4_000), values[-1])[:, None]
     edges = bins_of(many).edges[0][:-1].tolist()
-    labels = _labels(edges, None, 0)
+    labels = bin_labels(edges, None, 0)
     assert labels[0] == f"below {wanted[0]}"
     assert labels[1].startswith(f"{wanted[0]} to ")
     assert labels[-2] == f"above {wanted[-1]}"
@@ -182,8 +185,8 @@ def test_bins_show_the_values_that_edges_lie_beside(values: list[float], wanted:
 def test_bins_of_true_and_false_have_these_words() -> None:
     schema = Schema((Boolean("express"), Number("age")))
     edges = bins_of(np.array([[0.0], [1.0]] * 5)).edges[0][:-1].tolist()
-    assert _labels(edges, schema, 0)[1::2] == ["false", "true", MISSING]
-    assert _labels(edges, schema, 1)[1::2] == ["0", "1", MISSING]
+    assert bin_labels(edges, schema, 0)[1::2] == ["false", "true", MISSING]
+    assert bin_labels(edges, schema, 1)[1::2] == ["0", "1", MISSING]
 
 
 def remarked(X: Any, y: Any, task: str = "classification", names: Any = None) -> list[str]:

@@ -22,6 +22,7 @@ from dcpred_tasks.errors import DataError, ModelFormatError, SettingsError
 from dcpred_tasks.model.compact_model import Model, Reference, score_rows
 from dcpred_tasks.model.moments import feature_reference
 from dcpred_tasks.model.one_hot import Coding, coded_columns
+from dcpred_tasks.result_fields import document_of
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.scoring.drift import drift, gap_shifts
 from dcpred_tasks.training.categories import numbered, with_codes
@@ -250,14 +251,14 @@ def test_more_gaps_are_drift() -> None:
     np.testing.assert_allclose(gap_shifts(training, scored)[:2], [shift, 0])
     rows = np.array([1_000, 1_000])
     told = drift(training, scored, rows, rows)
-    assert told["large"]
-    most = {one["feature"]: one for one in told["features"]["top"]}
-    assert most[0]["gap_shift"] == pytest.approx(shift)
-    assert (most[0]["gaps"], most[0]["training_gaps"]) == (0.9, 0.1)
-    assert most[2]["shift"] == 0
-    assert not drift(training, training, rows, rows)["large"]
+    assert told.large
+    most = {one.feature: one for one in told.features.top}
+    assert most[0].gap_shift == pytest.approx(shift)
+    assert (most[0].gaps, most[0].training_gaps) == (0.9, 0.1)
+    assert most[2].shift == 0
+    assert not drift(training, training, rows, rows).large
     plain = Reference(np.zeros(3), np.ones(3))
-    assert "gap_shift" not in drift(plain, plain, rows, rows)["features"]["top"][0]
+    assert "gap_shift" not in document_of(drift(plain, plain, rows, rows))["features"]["top"][0]
 
 
 def test_gaps_in_words(rows: Any) -> None:

@@ -34,7 +34,7 @@ MORE = (
     ("dcpred inspect of a data set", "inspect odd.zarr"),
     ("dcpred score", "score prices odd.zarr scores --outputs decision,interval"),
     ("dcpred explain", "explain prices odd.zarr --rows 1 --landmarks"),
-    ("dcpred refresh", "refresh prices odd.zarr nightly"),
+    ("dcpred refresh", "refresh prices odd.zarr nightly --ignore-drift day --max-drift 9"),
 )
 OPTIONAL_DOCUMENTS = (  # All of their optional keys are printed below.
     *("dcpred evaluate, classification", "dcpred evaluate, regression", "dcpred inspect of a model"),

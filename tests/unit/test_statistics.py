@@ -17,7 +17,7 @@ from dcpred_tasks.model.compact_model import Model, Reference, score_rows
 from dcpred_tasks.model.moments import feature_reference, raw_moments
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.row_sampling import at_most, one_of_each
-from dcpred_tasks.scoring.drift import drift, feature_shifts, leaf_occupancy
+from dcpred_tasks.scoring.drift import drift, feature_shifts, leaf_drift
 from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.scoring.outputs import columns, default_outputs, encode_outputs
 from dcpred_tasks.scoring.statistics import (
@@ -178,9 +178,7 @@ def test_no_rows_at_all() -> None:
     model = random_model(5, n_outputs=3, d=4)
     total = observed(model, random_rows(model, 2, 0) * np.nan)
     assert (total.moments.n, total.histogram.sum(), total.tallies["label"].sum()) == (0, 0, 0)
-    assert (
-        drift(None, Reference(np.zeros(4), np.zeros(4)), model.leaf_rows, total.leaf_rows)["large"] is False
-    )
+    assert not drift(None, Reference(np.zeros(4), np.zeros(4)), model.leaf_rows, total.leaf_rows).large
 
 
 @pytest.mark.parametrize(
@@ -241,9 +239,9 @@ def test_another_unit_and_a_sensor_that_stands_still_are_drift(seed: int) -> Non
     training = reference(*known, rng.random(n) < 5e-3)
     flags = rng.random(400) < 5e-3
     same = reference(*(rng.normal(size=(4, 400)) + middle), flags)
-    assert drift(training, same, rows, rows // 10)["large"] is False
+    assert drift(training, same, rows, rows // 10).large is False
     none = Reference(same.mean * [1, 1, 1, 1, 0], same.sd * [1, 1, 1, 1, 0])
-    assert drift(training, none, rows, rows // 10)["large"] is False
+    assert drift(training, none, rows, rows // 10).large is False
     new = rng.normal(size=(3, n))
     far = drift(
         training,
@@ -251,30 +249,30 @@ def test_another_unit_and_a_sensor_that_stands_still_are_drift(seed: int) -> Non
         rows,
         rows,
     )
-    assert far["features"]["n_large"] == 3
-    top = {one["feature"]: one for one in far["features"]["top"]}
-    assert [top[j]["spread_shift"] is None for j in (0, 1, 3)] == [False, False, True]
-    assert top[0]["spread_shift"] > 5
-    assert top[1]["spread_shift"] < -5
-    assert abs(top[0]["shift"]) < 0.2
-    assert abs(top[2]["spread_shift"]) < 0.1
+    assert far.features.n_large == 3
+    top = {one.feature: one for one in far.features.top}
+    assert [top[j].spread_shift is None for j in (0, 1, 3)] == [False, False, True]
+    assert top[0].spread_shift > 5
+    assert top[1].spread_shift < -5
+    assert abs(top[0].shift) < 0.2
+    assert abs(top[2].spread_shift) < 0.1
 
 
 def test_a_factor_of_three_is_as_large_as_a_shift_that_is() -> None:
     training, rows = Reference(np.zeros(1), np.ones(1)), np.full(4, 1_000)
     for sd, large in ((3.01, True), (2.99, False), (1 / 2.99, False), (1 / 3.01, True)):
-        assert drift(training, Reference(np.zeros(1), np.full(1, sd)), rows, rows)["large"] is large
+        assert drift(training, Reference(np.zeros(1), np.full(1, sd)), rows, rows).large is large
     constant = Reference(np.ones(1), np.zeros(1))
-    assert drift(constant, constant, rows, rows)["large"] is False
-    told = drift(constant, Reference(np.array([1.5]), np.ones(1)), rows, rows)["features"]["top"][0]
-    assert (told["spread_shift"], told["sd_ratio"]) == (None, None)
+    assert drift(constant, constant, rows, rows).large is False
+    told = drift(constant, Reference(np.array([1.5]), np.ones(1)), rows, rows).features.top[0]
+    assert (told.spread_shift, told.sd_ratio) == (None, None)
 
 
 def test_psi_by_hand() -> None:
-    found = leaf_occupancy(np.array([5_000, 5_000]), np.array([7_500, 2_500]))
+    found = leaf_drift(np.array([5_000, 5_000]), np.array([7_500, 2_500]))
     assert found.psi == pytest.approx(0.25 * np.log(1.5) + 0.25 * np.log(2), rel=1e-3)
     assert found.n_bins == 2
-    assert leaf_occupancy(np.array([7]), np.array([9])).psi == 0
+    assert leaf_drift(np.array([7]), np.array([9])).psi == 0
 
 
 @pytest.mark.parametrize("n", [150, 2_000, 100_000])
@@ -283,25 +281,25 @@ def test_the_same_rows_in_many_leaves_are_no_drift(n: int) -> None:
     rng = np.random.default_rng(0)
     share = rng.dirichlet(np.ones(4_096))
     training, scored = rng.multinomial(500_000, share), rng.multinomial(n, share)
-    found = leaf_occupancy(training, scored)
-    assert found.by_chance < 0.02
+    found = leaf_drift(training, scored)
+    assert found.psi_by_chance < 0.02
     assert found.psi < 0.05
     gone = np.where(np.arange(4_096) < 2_048, scored, 0)
-    assert leaf_occupancy(training, gone).psi > 0.25
+    assert leaf_drift(training, gone).psi > 0.25
 
 
 def test_large_drift_is_told_and_little_is_not() -> None:
     rows = np.full(4, 1_000)
     training = Reference(np.zeros(3), np.ones(3))
     near = drift(training, Reference(np.array([0.1, 0.0, -0.3]), np.ones(3)), rows, rows)
-    assert (near["large"], near["features"]["n_large"]) == (False, 0)
-    assert [f["feature"] for f in near["features"]["top"]] == [2, 0, 1]
+    assert (near.large, near.features.n_large) == (False, 0)
+    assert [f.feature for f in near.features.top] == [2, 0, 1]
     far = drift(training, Reference(np.array([0.1, 2.0, -0.9]), np.array([1.0, 2.0, 1.0])), rows, rows)
-    assert (far["large"], far["features"]["n_large"], far["leaves"]["large"]) == (True, 2, False)
-    assert far["features"]["top"][0]["sd_ratio"] == 2.0
+    assert (far.large, far.features.n_large, far.leaves.large) == (True, 2, False)
+    assert far.features.top[0].sd_ratio == 2.0
     moved = drift(training, training, rows, np.array([3_900, 30, 30, 40]))
-    assert (moved["large"], moved["leaves"]["large"]) == (True, True)
-    assert moved["leaves"]["gained"][0]["leaf"] == 0
+    assert (moved.large, moved.leaves.large) == (True, True)
+    assert moved.leaves.gained[0].leaf == 0
     few = drift(training, Reference(np.full(3, 9.0), np.ones(3)), rows, np.array([50, 0, 0, 0]))
-    assert few["large"] is False  # too few to judge
-    assert drift(None, training, rows, rows)["features"] is None
+    assert few.large is False  # too few to judge
+    assert drift(None, training, rows, rows).features is None

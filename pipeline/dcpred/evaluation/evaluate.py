@@ -22,7 +22,6 @@ from dcpred.plan import MIB, BlockPlan, plan_scoring
 from dcpred.public import typed
 from dcpred.summary import Summary
 from dcpred_tasks.artifacts.data_schema import check_same_encoding
-from dcpred_tasks.artifacts.drift_words import describe_drift
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.artifacts.trained_rows import TrainedRows
 from dcpred_tasks.errors import DataError, Failure, IncompleteError, InterruptedRunError
@@ -30,6 +29,8 @@ from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model.compact_model import Model, check_features, check_matrix
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.model.label_rule import Costs, given_costs, threshold_of
+from dcpred_tasks.result_fields import document_of
+from dcpred_tasks.scoring.drift import describe_drift
 from dcpred_tasks.scoring.scorer import chosen, is_compiled
 from dcpred_tasks.scoring.statistics import Statistics, sample_stride, why_unscored
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -227,7 +228,7 @@ def _figures(
     if (threshold := threshold_of(model, costs)) is not None:
         result["threshold"] = threshold
     result["engine"] = str(chosen(model))
-    result["drift"] = describe_drift(artifact, model, sampled)
+    result["drift"] = document_of(describe_drift(model, sampled, artifact.feature_names, artifact.schema))
     if job.trained is not None:
         trained = replace(job.trained)
         trained.n_compared, trained.n_met = evaluated.n_compared, evaluated.n_met

@@ -10,10 +10,11 @@ from dcpred.execution.progress import counted
 from dcpred.refreshing.root import Root
 from dcpred.runs.bad_rows import NO_LIMIT, BadRowLimit, no_row_scored, without_score
 from dcpred.runs.ledger import Ledger, open_ledger
-from dcpred.runs.status import describe_run
+from dcpred.runs.manifest import describe_run
 from dcpred_tasks.artifacts.model_artifact import Artifact
 from dcpred_tasks.dtypes import GIVEN_UP
 from dcpred_tasks.errors import SettingsError, listed
+from dcpred_tasks.result_fields import document_of
 from dcpred_tasks.scoring.drift import LEAST_ROWS
 
 SHIFTS = {"shift": "shift", "shift of missing values": "gap_shift", "shift of the spread": "spread_shift"}
@@ -165,6 +166,5 @@ def _scored_by(ledger: Ledger, name: str) -> dict[int, str]:
 
 
 def _drift_of(ledger: Ledger, blocks: set[int] | None, ignored: tuple[int, ...]) -> dict[str, Any]:
-    statistics = describe_run(ledger.run, ledger.records(blocks), ignored)
-    drift: dict[str, Any] = statistics["drift"]
+    drift: dict[str, Any] = document_of(describe_run(ledger.run, ledger.records(blocks), ignored).drift)
     return drift

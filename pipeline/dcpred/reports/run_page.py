@@ -31,7 +31,7 @@ from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.result_fields import size
 from dcpred_tasks.row_sampling import at_most
-from dcpred_tasks.scoring.drift import LARGE_PSI, LARGE_SD_RATIO, LARGE_SHIFT, LEAST_ROWS, leaf_occupancy
+from dcpred_tasks.scoring.drift import LARGE_PSI, LARGE_SD_RATIO, LARGE_SHIFT, LEAST_ROWS, leaf_drift
 from dcpred_tasks.scoring.outputs import CONTRIBUTIONS, LABEL
 from dcpred_tasks.scoring.statistics import HISTOGRAM, decision_edges, unpack
 from dcpred_tasks.storage.zarr_arrays import read_rows
@@ -372,7 +372,7 @@ def _judged(gathered: Gathered, n_leaves: int) -> list[Group]:
 
 
 def _stability(groups: list[Group], model: Model) -> Picture:
-    psi = [leaf_occupancy(model.leaf_rows, g.sums["leaf_rows"]).psi for g in groups]
+    psi = [leaf_drift(model.leaf_rows, g.sums["leaf_rows"]).psi for g in groups]
     x = [g.middle for g in groups]
 
     def paint(axes: Any) -> None:

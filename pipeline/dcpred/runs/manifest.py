@@ -1,25 +1,35 @@
 """Results of a finished run: its manifest, and the report to its caller."""
 
+import json
 import platform
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dcpred.execution.events import by_name, is_heard, record_event
 from dcpred.plan import BlockPlan
 from dcpred.runs.bad_rows import unscored_text, without_score
 from dcpred.runs.latest import PLAN
 from dcpred.runs.ledger import FORMAT, VERSION, Ledger
-from dcpred.runs.status import describe_run
 from dcpred.summary import Summary, and_more, memory_text, speed_text
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.dtypes import Status
+from dcpred_tasks.model.compact_model import Model
+from dcpred_tasks.model.moments import raw_moments
 from dcpred_tasks.process import peak_memory_bytes, versions
-from dcpred_tasks.result_fields import Unit, measured, result_class, result_field
+from dcpred_tasks.result_fields import ABSENT, Unit, document_of, measured, result_class, result_field
+from dcpred_tasks.scoring.drift import describe_drift
 from dcpred_tasks.scoring.drift_fields import Drift, drift_lines
+from dcpred_tasks.scoring.labels import Label
+from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS
+from dcpred_tasks.scoring.statistics import Statistics, decision_edges
+from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.digests import digest, digest_json
-from dcpred_tasks.task_bodies.score_block import LISTED_ROWS
+from dcpred_tasks.task_bodies.score_block import LISTED_ROWS, planned_artifact
 from dcpred_tasks.task_bodies.zarr_chunks import metadata_name
 
 
@@ -54,7 +64,7 @@ class DecisionHistogram:
 
 @result_class
 class LabelRows:
-    label: str = result_field("The label.")
+    label: Label = result_field("The label.")
     rows: int = result_field("Number of rows with it.")
 
 
@@ -72,8 +82,8 @@ class ScoreStatistics:
 
 
 @result_class
-class Manifest:
-    """The manifest of a finished run."""
+class Totals:
+    """Totals of commit records."""
 
     n_blocks: int = result_field("Number of blocks.")
     status: dict[str, Any] = result_field("Number of rows by status code.")
@@ -87,11 +97,23 @@ class Manifest:
     taken_over: dict[str, int] = result_field(
         "Their number, by the run that scored them.", when="reused blocks of a refresh"
     )
+
+
+@result_class
+class RunFacts:
+    """What the model, the input and the commit records of a run state."""
+
     settings_hash: str = result_field("Hash of the settings of the model.")
     input: InputFacts = result_field("The scored array.")
     cpus: dict[str, Any] = result_field("Number of blocks by processor.")
     statistics: ScoreStatistics = result_field("Statistics of the scores, and of the sampled rows.")
     drift: Drift = result_field("Differences from the training rows.")
+
+
+@result_class
+class Manifest(RunFacts, Totals):
+    """The manifest of a finished run."""
+
     plan: str = result_field("Digest of plan.json.")
     metadata: dict[str, Any] = result_field("Digests of metadata by file.")
     input_changed: bool = result_field("Whether the input was restored since the run was planned.")
@@ -99,7 +121,7 @@ class Manifest:
     scored_blocks_last_call: int = result_field("Number of blocks that the last call scored.")
     versions: dict[str, Any] = result_field("Versions by package.")
     machine: str = result_field("Architecture of the processor.")
-    checksum: str = result_field("Digest of this document without this key.")
+    checksum: str = result_field("Digest of this document without this key.", default=ABSENT)
 
 
 def _rows_text(r: Mapping[str, Any]) -> str:
@@ -158,56 +180,97 @@ def make_manifest(
     scored     blocks that this call scored
     input_run  the hash that a plan would have now, if input chunks were restored since the run was planned
     """
-    value = {
-        "format": FORMAT,
-        "version": VERSION,
-        **ledger.run.stated(),
-        "n_blocks": plan.n_blocks,
-        **totals(ledger.records()),
-        **describe_run(ledger.run, ledger.records()),
-        "plan": plan_digest(ledger),
-        "metadata": metadata_digests(ledger.run),
-        "input_changed": input_run not in (None, ledger.run.run),
-        "input_run": input_run or ledger.run.run,
-        "scored_blocks_last_call": scored,
-        "versions": versions(),
-        "machine": platform.machine(),
-    }
+    manifest = Manifest(
+        **vars(totals(ledger.records())),
+        **vars(describe_run(ledger.run, ledger.records())),
+        plan=plan_digest(ledger),
+        metadata=metadata_digests(ledger.run),
+        input_changed=input_run not in (None, ledger.run.run),
+        input_run=input_run or ledger.run.run,
+        scored_blocks_last_call=scored,
+        versions=versions(),
+        machine=platform.machine(),
+    )
+    value = {"format": FORMAT, "version": VERSION, **ledger.run.stated(), **document_of(manifest)}
     return {**value, "checksum": digest_json(value)}
 
 
-def totals(records: Iterable[CommitRecord]) -> dict[str, Any]:
+def totals(records: Iterable[CommitRecord]) -> Totals:
     """Totals of the commit records. They are read once and not stored."""
     status, origins = Counter[str](), Counter[str]()
     bad: list[tuple[int, int, int]] = []
     peaks: dict[str, int] = {}
-    seconds = {"read": 0.0, "score": 0.0, "statistics": 0.0, "write": 0.0}
-    digests: list[str] = []
+    seconds, digests = np.zeros(4), list[str]()
     for record in records:
         digests.append(record.digest)
-        spent = (
-            record.read_seconds,
-            record.score_seconds,
-            record.statistics.get("seconds", 0.0),
-            record.write_seconds,
-        )
-        seconds = {phase: before + more for (phase, before), more in zip(seconds.items(), spent, strict=True)}
+        in_statistics = record.statistics.get("seconds", 0.0)
+        seconds += record.read_seconds, record.score_seconds, in_statistics, record.write_seconds
         if record.origin:
             origins[record.origin] += 1
         else:
             peaks[record.process] = max(peaks.get(record.process, 0), record.peak_memory_bytes)
         status.update(record.status)
         bad += record.bad_rows[: LISTED_ROWS - len(bad)]
-    return {
-        "status": dict(status),
-        "status_names": {str(int(s)): s.name.lower() for s in Status if str(int(s)) in status},
-        "bad_rows": bad,
-        "digest": digest("".join(digests).encode()),
-        "worker_seconds": seconds,
-        "worker_peak_memory_bytes": peaks,
-        # Blocks that a refresh reused, by the run that scored them.
-        **({"taken_over": dict(origins)} if origins else {}),
-    }
+    return Totals(
+        n_blocks=len(digests),
+        status=dict(status),
+        status_names={str(int(s)): s.name.lower() for s in Status if str(int(s)) in status},
+        bad_rows=bad,
+        digest=digest("".join(digests).encode()),
+        worker_seconds=WorkerSeconds(*seconds.tolist()),
+        worker_peak_memory_bytes=peaks,
+        taken_over=dict(origins) or ABSENT,
+    )
+
+
+def describe_run(run: ScoreRun, records: Iterable[CommitRecord], ignored: Collection[int] = ()) -> RunFacts:
+    """Its drift is without the features `ignored`. Reads the records once."""
+    artifact = planned_artifact(run.model, run.model_hash)
+    model = artifact.model()
+    gathered = Statistics(model, run.outputs)
+    cpus = Counter[str]()
+    for record in records:
+        if "sampled_rows" in record.statistics:
+            gathered.add_packed(record.statistics)
+        cpus[str(record.statistics.get("cpu", "unknown"))] += 1
+    scored = raw_moments(model.scaling, gathered.moments)
+    return RunFacts(
+        settings_hash=digest_json(artifact.body["settings"]),
+        input=describe_input(run.x),
+        cpus=dict(cpus),
+        statistics=ScoreStatistics(
+            decision=DecisionHistogram(decision_edges(model).tolist(), gathered.histogram.tolist()),
+            labels=_label_rows(model, gathered),
+            sampled_rows=gathered.moments.n,
+            feature_mean=_numbers(scored.mean),
+            feature_sd=_numbers(scored.sd),
+            feature_gaps=ABSENT if scored.gaps is None else _numbers(scored.gaps),
+            leaf_rows=gathered.leaf_rows.tolist(),
+        ),
+        drift=describe_drift(model, gathered, artifact.feature_names, artifact.schema, ignored),
+    )
+
+
+def describe_input(x: str) -> InputFacts:
+    """A description of X, and the hash of its metadata: shape, dtype, chunks, codecs, attributes."""
+    array = open_array(x)
+    # Attributes may be infinite or NaN, which our own JSON never is.
+    metadata = json.dumps(array.metadata.to_dict(), sort_keys=True, separators=(",", ":"), default=str)
+    return InputFacts(list(array.shape), str(array.dtype), digest(metadata.encode()))
+
+
+def _label_rows(model: Model, gathered: Statistics) -> list[LabelRows] | None:
+    """Rows by label; None if the run does not write them."""
+    for column in OUTPUT_COLUMNS:
+        if column.tally and column.name in gathered.tallies:
+            counts = gathered.tallies[column.name].tolist()
+            return [LabelRows(*each) for each in zip(column.tally_names(model), counts, strict=True)]
+    return None
+
+
+def _numbers(values: NDArray[np.float64]) -> list[float | None]:
+    """Numbers for JSON, which has no infinity."""
+    return [float(value) if np.isfinite(value) else None for value in values]
 
 
 def plan_digest(ledger: Ledger) -> str:

@@ -1,14 +1,9 @@
-"""How far a run is, and its statistics."""
+"""How far a run is."""
 
-import json
 import time
-from collections import Counter
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from dcpred.execution.lease import lock_holder
 from dcpred.execution.progress import counted, duration
@@ -16,16 +11,8 @@ from dcpred.runs.delta_rows import delta_table
 from dcpred.runs.ledger import FailedBlock, Ledger, open_ledger
 from dcpred.runs.shards import known_shards, shards_at_work
 from dcpred.summary import Summary
-from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, list_records
-from dcpred_tasks.artifacts.drift_words import describe_drift
-from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.model.moments import raw_moments
+from dcpred_tasks.artifacts.commit_records import list_records
 from dcpred_tasks.result_fields import Unit, result_class, result_field
-from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, OutputColumn
-from dcpred_tasks.scoring.statistics import HISTOGRAM, Statistics, decision_edges
-from dcpred_tasks.storage.addressed_arrays import open_array
-from dcpred_tasks.storage.digests import digest, digest_json
-from dcpred_tasks.task_bodies.score_block import planned_artifact
 
 RATE_SECONDS = 600.0  # time span of the rate, which thus follows changing workers
 
@@ -185,56 +172,3 @@ def _rate(commits: dict[int, tuple[float, tuple[int, int]]]) -> float:
     recent = sorted((at, stop - start) for at, (start, stop) in commits.values() if at >= last - RATE_SECONDS)
     span = recent[-1][0] - recent[0][0]
     return sum(n for _, n in recent[1:]) / span if span > 0 else 0.0
-
-
-def describe_run(
-    run: ScoreRun, records: Iterable[CommitRecord], ignored: Collection[int] = ()
-) -> dict[str, Any]:
-    """Part of the manifest; its drift is without the features `ignored`. Reads the records once."""
-    artifact = planned_artifact(run.model, run.model_hash)
-    model = artifact.model()
-    gathered = Statistics(model, run.outputs)
-    cpus = Counter[str]()
-    for record in records:
-        if "sampled_rows" in record.statistics:
-            gathered.add_packed(record.statistics)
-        cpus[str(record.statistics.get("cpu", "unknown"))] += 1
-    scored = raw_moments(model.scaling, gathered.moments)
-    return {
-        "settings_hash": digest_json(artifact.body["settings"]),
-        "input": describe_input(run.x),
-        "cpus": dict(cpus),
-        "statistics": {
-            HISTOGRAM: {"edges": decision_edges(model).tolist(), "counts": gathered.histogram.tolist()},
-            **{c.tally: _tally(c, model, gathered) for c in OUTPUT_COLUMNS if c.tally},
-            "sampled_rows": gathered.moments.n,
-            "feature_mean": _numbers(scored.mean),
-            "feature_sd": _numbers(scored.sd),
-            **({} if scored.gaps is None else {"feature_gaps": _numbers(scored.gaps)}),
-            "leaf_rows": gathered.leaf_rows.tolist(),
-        },
-        "drift": describe_drift(artifact, model, gathered, ignored),
-    }
-
-
-def describe_input(x: str) -> dict[str, Any]:
-    """A description of X, and the hash of its metadata: shape, dtype, chunks, codecs, attributes."""
-    array = open_array(x)
-    # Attributes may be infinite or NaN, which our own JSON never is.
-    metadata = json.dumps(array.metadata.to_dict(), sort_keys=True, separators=(",", ":"), default=str)
-    hashed = digest(metadata.encode())
-    return {"shape": list(array.shape), "dtype": str(array.dtype), "metadata_hash": hashed}
-
-
-def _tally(column: OutputColumn, model: Model, gathered: Statistics) -> list[dict[str, Any]] | None:
-    """Rows by the value of an output column; None if the run does not have it."""
-    counts = gathered.tallies.get(column.name)
-    if counts is None:
-        return None
-    names = column.tally_names(model)
-    return [{column.name: name, "rows": n} for name, n in zip(names, counts.tolist(), strict=True)]
-
-
-def _numbers(values: NDArray[np.float64]) -> list[float | None]:
-    """Numbers for JSON, which has no infinity."""
-    return [float(value) if np.isfinite(value) else None for value in values]

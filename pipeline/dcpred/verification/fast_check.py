@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from dcpred.execution.progress import counted, show
 from dcpred.runs.latest import MANIFEST
@@ -24,6 +23,7 @@ from dcpred_tasks.artifacts.commit_records import (
     record_splits,
 )
 from dcpred_tasks.errors import IncompleteError
+from dcpred_tasks.result_fields import document_of
 from dcpred_tasks.storage.addresses import as_arguments
 from dcpred_tasks.storage.atomic_files import exactly_decoded, is_system_file
 from dcpred_tasks.storage.bucket import same_tag
@@ -207,12 +207,10 @@ class FastCheck:
         except (ValueError, OSError):
             manifest, wrong = {}, ["its bytes"]
         if manifest:
-            plan: dict[str, Any] = {key: getattr(self.run, key) for key in PLAN} | {
-                "n_blocks": self.ledger.n_blocks
-            }
+            plan = {key: getattr(self.run, key) for key in PLAN} | {"n_blocks": self.ledger.n_blocks}
             plan["plan"] = plan_digest(self.ledger)
             if len(self.records) == self.ledger.n_blocks:
-                plan |= totals(self.records[block] for block in sorted(self.records))
+                plan |= document_of(totals(self.records[block] for block in sorted(self.records)))
             wrong += [
                 key for key, value in json.loads(json.dumps(plan)).items() if manifest.get(key) != value
             ]

@@ -28,17 +28,31 @@ m₀, s₀, N are of training rows, m₁, s₁, n of scored ones; s is the stand
 not evaluated.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.bins import Bins
-from dcpred_tasks.model.compact_model import Reference
+from dcpred_tasks.model.compact_model import Model, Reference
+from dcpred_tasks.model.moments import raw_moments
+from dcpred_tasks.result_fields import ABSENT
+from dcpred_tasks.schema.schema import Schema
+from dcpred_tasks.scoring.drift_fields import (
+    Beyond,
+    Compared,
+    Drift,
+    DriftThresholds,
+    FeatureDrift,
+    FeatureDrifts,
+    GainedLeaf,
+    LeafDrift,
+)
+from dcpred_tasks.scoring.drift_words import bins_in_words, value_in_words
+from dcpred_tasks.scoring.statistics import Statistics
 
 LARGE_SHIFT = 0.8
 LARGE_PSI = 0.25
@@ -51,18 +65,7 @@ TOP = 10
 LEVEL = 0.005  # error level of all tests together
 LEVEL_BEYOND = 0.001
 MOST_BEYOND = 100  # features that are listed
-
-
-@dataclass(frozen=True)
-class Occupancy:
-    """The distribution of scored rows over leaves, compared with training rows."""
-
-    psi: float
-    """Population stability index, in nats."""
-    by_chance: float
-    """The expected psi without drift."""
-    n_bins: int
-    """The number of bins of merged leaves."""
+THRESHOLDS = DriftThresholds(LARGE_PSI, LARGE_SHIFT, LARGE_SD_RATIO, LEVEL)
 
 
 def feature_shifts(training: Reference, scored: Reference) -> FloatArray:
@@ -119,8 +122,8 @@ def few_rows_explain(
     return np.asarray(gone | come)
 
 
-def leaf_occupancy(training: IntArray, scored: IntArray) -> Occupancy:
-    """The occupancy of leaves from rows by leaf, int64 (n_leaves,) each; neither may be all 0."""
+def leaf_drift(training: IntArray, scored: IntArray) -> LeafDrift:
+    """The drift of rows by leaf, int64 (n_leaves,) each; neither may be all 0."""
     n, total = int(scored.sum()), int(training.sum())
     pairs = n * total / (n + total)
     n_bins = min(max(int(1 + PSI_BY_CHANCE * pairs), 2), MOST_BINS, len(training))
@@ -129,7 +132,15 @@ def leaf_occupancy(training: IntArray, scored: IntArray) -> Occupancy:
     p, q = (np.bincount(bins, weights=rows, minlength=n_bins) + 0.5 for rows in (scored, training))
     p, q = p / p.sum(), q / q.sum()
     psi = float(((p - q) * np.log(p / q)).sum())
-    return Occupancy(psi, (n_bins - 1) / pairs, n_bins)
+    share, before = scored / n, training / total
+    gained = [leaf for leaf in np.argsort(before - share, kind="stable")[:TOP] if share[leaf] > before[leaf]]
+    return LeafDrift(
+        psi=psi,
+        psi_by_chance=(n_bins - 1) / pairs,
+        n_bins=n_bins,
+        large=bool(n >= LEAST_ROWS and psi > LARGE_PSI),
+        gained=[GainedLeaf(int(leaf), float(share[leaf]), float(before[leaf])) for leaf in gained],
+    )
 
 
 @dataclass(frozen=True)
@@ -174,6 +185,23 @@ def binned(bins: Bins, scored: IntArray) -> list[Binned]:
     return [Binned(edges[:-1], bins.rows[own], scored[own]) for edges, own in each]
 
 
+def describe_drift(
+    model: Model,
+    gathered: Statistics,
+    names: Sequence[str] | None,
+    schema: Schema | None,
+    ignored: Collection[int] = (),
+) -> Drift:
+    """The drift of scored rows from the training rows of a model with these names of features. Features
+    `ignored` are omitted but for their largest index.
+    """
+    outputs = [f"score of {name}" for name in model.classes[-model.n_outputs :]] or ["prediction"]
+    compared = *(model.scaling.labels(names) or [ABSENT] * model.n_features), *outputs
+    training = None if model.reference is None else model.reference.first(model.n_features)
+    scored, leaves = raw_moments(model.scaling, gathered.moments), (model.leaf_rows, gathered.leaf_rows)
+    return drift(training, scored, *leaves, model.bins, gathered.bin_rows, ignored, names, compared, schema)
+
+
 def drift(
     training: Reference | None,
     scored: Reference,
@@ -182,29 +210,25 @@ def drift(
     bins: Bins | None = None,
     bin_rows: IntArray | None = None,
     ignored: Collection[int] = (),
-) -> dict[str, Any]:
-    """The drift for the manifest. `training` and `bins` are None for models of older formats, `*_rows` are by
-    leaf, `bin_rows` scored rows by bin. Features `ignored` are omitted but for their largest index.
+    names: Sequence[str] | None = None,
+    compared: Sequence[str] | None = None,
+    schema: Schema | None = None,
+) -> Drift:
+    """`training` and `bins` are None for models of older formats, `*_rows` are by leaf, `bin_rows` scored
+    rows by bin. `names` are of features, and `compared` those in comparisons of features, then of outputs.
 
     `psi` is the largest stability index of leaves, and of features and outputs with a significant test.
-    `shift` is null where a constant changed, and `gap_shift` where the missing share changed from 0 or 1 to
-    the other; `sd_ratio` is null where training rows were all alike, and `spread_shift` where rows are all
+    `shift` is None where a constant changed, and `gap_shift` where the missing share changed from 0 or 1 to
+    the other; `sd_ratio` is None where training rows were all alike, and `spread_shift` where rows are all
     alike either now or in training.
     """
     n = int(scored_rows.sum())
     if n == 0 or trained_rows.sum() == 0:
-        return {"sampled_rows": n, "large": False, "leaves": None, "features": None}
-    leaves = _leaves(trained_rows, scored_rows)
-    summary: dict[str, Any] = {
-        "sampled_rows": n,
-        "large": leaves["large"],
-        "thresholds": {"psi": LARGE_PSI, "shift": LARGE_SHIFT, "sd_ratio": LARGE_SD_RATIO, "level": LEVEL},
-        "psi": leaves["psi"],
-        "leaves": leaves,
-        "features": None,
-    }
+        return Drift(n, large=False)
+    leaves = leaf_drift(trained_rows, scored_rows)
+    result = Drift(n, leaves.large, THRESHOLDS, leaves.psi, leaves)
     if training is None:
-        return summary
+        return result
     training, scored = _without_rounding(training), _without_rounding(scored, 1e-9 * training.sd)
     spread = spread_shifts(training, scored, int(trained_rows.sum()), n)
     shifts = feature_shifts(training, scored), gap_shifts(training, scored), spread
@@ -213,69 +237,57 @@ def drift(
     by_shift = [j for j in np.argsort(-most, kind="stable").tolist() if j not in ignored][:TOP]
     if bins is None or bin_rows is None or not bin_rows.any():
         far = int((most >= LARGE_SHIFT).sum()) if n >= LEAST_ROWS else 0
-        top = [_feature(j, shifts, training, scored) for j in by_shift]
-        return summary | {"large": summary["large"] or far > 0, "features": {"n_large": far, "top": top}}
+        named = {j: Compared(name=_name(compared, j)) for j in by_shift}
+        top = [_feature(j, shifts, training, scored, named[j]) for j in by_shift]
+        return replace(result, large=leaves.large or far > 0, features=FeatureDrifts(far, top))
     each = binned(bins, bin_rows)
-    comparisons = [_compared(one, LEVEL / len(each)) for one in each]
-    own = comparisons[: len(most)]
-    if ignored:
-        summary["ignored_psi"] = max(own[j]["psi"] if own[j]["differs"] else 0.0 for j in ignored)
+    comparisons = [_compared(rows, LEVEL / len(each)) for rows in each]
+    ignored_psi = [comparisons[j].psi if comparisons[j].differs else 0.0 for j in ignored]
     for j in ignored:
-        own[j] |= {"psi": 0.0, "differs": False, "large": False}
-    order = sorted(range(len(own)), key=lambda j: (not own[j]["differs"], -own[j]["psi"]))
+        comparisons[j] = replace(comparisons[j], psi=0.0, differs=False, large=False)
+    of_features, of_outputs = range(len(most)), range(len(most), len(each))
+    order = sorted(of_features, key=lambda j: (not comparisons[j].differs, -comparisons[j].psi))
     order = [j for j in order if j not in ignored][:TOP]
     order += [j for j in by_shift[:1] if j not in order]  # `max_shift` looks at it.
-    top = [_feature(j, shifts, training, scored) | own[j] | _shares(each[j]) for j in order]
-    summary["features"] = {"n_large": sum(one["large"] for one in own), "top": top}
-    summary["scores"] = [
-        a | _shares(b) for a, b in zip(comparisons[len(own) :], each[len(own) :], strict=True)
-    ]
-    summary["large"] = summary["large"] or any(one["large"] for one in comparisons)
-    summary["psi"] = max([leaves["psi"], *(one["psi"] for one in comparisons if one["differs"])])
-    summary["beyond"] = _beyond(each[: len(own)], int(trained_rows.sum()))
-    return summary
+    for j in (*order, *of_outputs):
+        in_words = bins_in_words(each[j].edges, each[j].scored, each[j].training, schema, j)
+        comparisons[j] = replace(comparisons[j], name=_name(compared, j), bins=in_words)
+    top = [_feature(j, shifts, training, scored, comparisons[j]) for j in order]
+    return replace(
+        result,
+        large=leaves.large or any(each.large for each in comparisons),
+        psi=max([leaves.psi, *(each.psi for each in comparisons if each.differs)]),
+        features=FeatureDrifts(sum(comparisons[j].large for j in of_features), top),
+        ignored_psi=max(ignored_psi, default=ABSENT),
+        scores=[comparisons[j] for j in of_outputs],
+        beyond=_beyond(each[: len(most)], int(trained_rows.sum()), names, schema),
+    )
 
 
-def _leaves(trained: IntArray, scored: IntArray) -> dict[str, Any]:
-    found = leaf_occupancy(trained, scored)
-    share, before = scored / scored.sum(), trained / trained.sum()
-    gained = [leaf for leaf in np.argsort(before - share, kind="stable")[:TOP] if share[leaf] > before[leaf]]
-    return {
-        "psi": found.psi,
-        "psi_by_chance": found.by_chance,
-        "n_bins": found.n_bins,
-        "large": bool(scored.sum() >= LEAST_ROWS and found.psi > LARGE_PSI),
-        "gained": [
-            {"leaf": int(leaf), "share": float(share[leaf]), "training_share": float(before[leaf])}
-            for leaf in gained
-        ],
-    }
+def _name(names: Sequence[str] | None, number: int) -> str:
+    return ABSENT if names is None else names[number]
 
 
-def _compared(one: Binned, level: float) -> dict[str, Any]:
-    n = int(one.scored.sum())
-    differs = n >= LEAST_ROWS and one.p_value < level
-    summary: dict[str, Any] = {"psi": one.psi, "p_value": one.p_value, "rows": n}
-    summary |= {"training_rows": int(one.training.sum()), "differs": differs}
-    return summary | {"large": differs and one.psi > LARGE_PSI}
+def _compared(rows: Binned, level: float) -> Compared:
+    n = int(rows.scored.sum())
+    differs = n >= LEAST_ROWS and rows.p_value < level
+    large = differs and rows.psi > LARGE_PSI
+    return Compared(rows.psi, rows.p_value, n, int(rows.training.sum()), differs, large)
 
 
-def _shares(one: Binned) -> dict[str, Any]:
-    both = [(rows / max(rows.sum(), 1)).tolist() for rows in (one.scored, one.training)]
-    return {"edges": one.edges.tolist(), "shares": both[0], "training_shares": both[1]}
-
-
-def _beyond(each: list[Binned], n_training: int) -> list[dict[str, Any]]:
+def _beyond(
+    each: list[Binned], n_training: int, names: Sequence[str] | None, schema: Schema | None
+) -> list[Beyond]:
     """The features with rows below or above all training rows, those with most rows first."""
-    found = []
-    for j, one in enumerate(each):
-        n, below, above = (int(rows) for rows in (one.scored.sum(), one.scored[0], one.scored[-2]))
-        if below + above and len(one.edges):
+    features = []
+    for j, rows in enumerate(each):
+        n, below, above = (int(number) for number in (rows.scored.sum(), rows.scored[0], rows.scored[-2]))
+        if below + above and len(rows.edges):
             chance = (n / (n + n_training)) ** max(below, above) >= LEVEL_BEYOND / len(each)
-            limits = {"low": float(one.edges[0]), "high": float(one.edges[-1])}
-            rows = {"rows": n, "below": below, "above": above}
-            found.append({"feature": j, **rows, **limits, "by_chance": bool(chance)})
-    return sorted(found, key=lambda one: -one["below"] - one["above"])[:MOST_BEYOND]
+            limits = float(rows.edges[0]), float(rows.edges[-1])
+            texts = (value_in_words(limit, schema, j) for limit in limits)
+            features.append(Beyond(j, n, below, above, *limits, bool(chance), _name(names, j), *texts))
+    return sorted(features, key=lambda feature: -feature.below - feature.above)[:MOST_BEYOND]
 
 
 def _without_rounding(found: Reference, most: FloatArray | float = 0.0) -> Reference:
@@ -285,20 +297,23 @@ def _without_rounding(found: Reference, most: FloatArray | float = 0.0) -> Refer
 
 
 def _feature(
-    j: int, shifts: tuple[FloatArray, ...], training: Reference, scored: Reference
-) -> dict[str, Any]:
-    shift, gap_shift, spread = (float(one[j]) if np.isfinite(one[j]) else None for one in shifts)
-    summary = {
-        "feature": j,
-        "shift": shift,
-        "sd_ratio": float(scored.sd[j] / training.sd[j]) if training.sd[j] > 0 else None,
-        "mean": float(scored.mean[j]),
-        "training_mean": float(training.mean[j]),
-        "spread_shift": spread,
-        "sd": float(scored.sd[j]),
-        "training_sd": float(training.sd[j]),
-    }
-    if training.gaps is None or scored.gaps is None:
-        return summary
-    shares = {"gaps": float(scored.gaps[j]), "training_gaps": float(training.gaps[j])}
-    return summary | {"gap_shift": gap_shift} | shares
+    j: int, shifts: tuple[FloatArray, ...], training: Reference, scored: Reference, compared: Compared
+) -> FeatureDrift:
+    shift, gap_shift, spread = (float(each[j]) if np.isfinite(each[j]) else None for each in shifts)
+    gaps = (ABSENT,) * 3
+    if training.gaps is not None and scored.gaps is not None:
+        gaps = gap_shift, float(scored.gaps[j]), float(training.gaps[j])
+    return FeatureDrift(
+        feature=j,
+        shift=shift,
+        sd_ratio=float(scored.sd[j] / training.sd[j]) if training.sd[j] > 0 else None,
+        mean=float(scored.mean[j]),
+        training_mean=float(training.mean[j]),
+        spread_shift=spread,
+        sd=float(scored.sd[j]),
+        training_sd=float(training.sd[j]),
+        gap_shift=gaps[0],
+        gaps=gaps[1],
+        training_gaps=gaps[2],
+        **vars(compared),
+    )

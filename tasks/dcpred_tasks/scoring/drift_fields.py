@@ -5,7 +5,7 @@ computes it).
 from collections.abc import Mapping
 from typing import Any
 
-from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.result_fields import ABSENT, result_class, result_field
 
 
 @result_class
@@ -17,15 +17,16 @@ class Bin:
 
 @result_class
 class Compared:
-    """A feature or an output, compared with training rows by its bins."""
+    """A feature or an output, compared with training rows by its bins. Earlier models have none."""
 
-    psi: float = result_field("Population stability index of its bins.")
-    p_value: float = result_field("p-value of the test that both distributions are equal.")
-    rows: int = result_field("Number of rows in the bins.")
-    training_rows: int = result_field("Number of training rows in the bins.")
-    differs: bool = result_field("Whether the test is significant.")
-    large: bool = result_field("Whether it differs and the index exceeds its threshold.")
-    bins: list[Bin] = result_field("Bins with rows.")
+    psi: float = result_field("Population stability index of its bins.", default=ABSENT)
+    p_value: float = result_field("p-value of the test that both distributions are equal.", default=ABSENT)
+    rows: int = result_field("Number of rows in the bins.", default=ABSENT)
+    training_rows: int = result_field("Number of training rows in the bins.", default=ABSENT)
+    differs: bool = result_field("Whether the test is significant.", default=ABSENT)
+    large: bool = result_field("Whether it differs and the index exceeds its threshold.", default=ABSENT)
+    name: str = result_field("Name of the feature or output.", default=ABSENT)
+    bins: list[Bin] = result_field("Bins with rows.", default=ABSENT)
 
 
 @result_class
@@ -53,9 +54,8 @@ class LeafDrift:
 
 
 @result_class
-class FeatureDrift(Compared):
+class FeatureShift:
     feature: int = result_field("Number of the feature, from 0.")
-    name: str = result_field("Name of the feature.")
     shift: float | None = result_field(
         "Shift of its mean in training standard deviations; None for a changed constant."
     )
@@ -75,26 +75,26 @@ class FeatureDrift(Compared):
 
 
 @result_class
+class FeatureDrift(Compared, FeatureShift):
+    pass
+
+
+@result_class
 class FeatureDrifts:
     n_large: int = result_field("Number of features with large drift.", metric="features")
     top: list[FeatureDrift] = result_field("The features that differ most.")
 
 
 @result_class
-class ScoreDrift(Compared):
-    name: str = result_field("Name of the output.")
-
-
-@result_class
 class Beyond:
     feature: int = result_field("Number of the feature, from 0.")
-    name: str = result_field("Name of the feature.")
     rows: int = result_field("Number of rows compared.")
     below: int = result_field("Number of rows below all training rows.")
     above: int = result_field("Number of rows above all training rows.")
     low: float = result_field("Smallest value of the training rows.")
     high: float = result_field("Largest value of the training rows.")
     by_chance: bool = result_field("Whether unchanged data may have as many.")
+    name: str = result_field("Name of the feature.")
     low_in_words: str = result_field("The smallest value, as the table writes it.")
     high_in_words: str = result_field("The largest value, as the table writes it.")
 
@@ -105,17 +105,25 @@ class Drift:
 
     sampled_rows: int = result_field("Number of rows compared with training rows.")
     large: bool = result_field("Whether any comparison exceeds its threshold.", metric="large")
-    thresholds: DriftThresholds = result_field("Limits of these comparisons.")
+    thresholds: DriftThresholds = result_field("Limits of these comparisons.", default=ABSENT)
     psi: float = result_field(
         "Largest population stability index of leaves, and of features and scores that differ.",
         metric="stability_index",
+        default=ABSENT,
     )
-    leaves: LeafDrift | None = result_field("Rows by leaf, compared with training rows; None without rows.")
+    leaves: LeafDrift | None = result_field(
+        "Rows by leaf, compared with training rows; None without rows.", default=None
+    )
     features: FeatureDrifts | None = result_field(
-        "Comparison of features; None for models without statistics of features."
+        "Comparison of features; None for models without statistics of features.", default=None
     )
-    scores: list[ScoreDrift] = result_field("Comparison of decision values or predictions.")
-    beyond: list[Beyond] = result_field("Features with rows beyond the range of the training rows.")
+    ignored_psi: float = result_field(
+        "Largest index of ignored features that differ.", when="--ignore-drift", default=ABSENT
+    )
+    scores: list[Compared] = result_field("Comparison of decision values or predictions.", default=ABSENT)
+    beyond: list[Beyond] = result_field(
+        "Features with rows beyond the range of the training rows.", default=ABSENT
+    )
 
 
 NAMED = 5  # maximum number of features to name
