@@ -31,6 +31,7 @@ from dcpred_compare.systems import OURS, Point, chosen_systems, points_of
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import Failure, IncompleteError, PlanConflictError, SettingsError
 from dcpred_tasks.evaluation.named_scores import check_label_score
+from dcpred_tasks.storage.addresses import Address, stored_text
 from dcpred_tasks.storage.atomic_files import check_new_name, is_system_file, replace_bytes
 
 MODULE = "dcpred_compare.trial"
@@ -50,7 +51,7 @@ class CompareRequest:
     """
 
     train: tuple[str, str]
-    test: tuple[str, str] | None
+    test: tuple[Address, Address] | None
     task: str
     rows: int
     test_rows: int
@@ -220,7 +221,8 @@ def _prepare(
     request: CompareRequest, folder: Path, points: dict[str, list[Point]], metric: str | None
 ) -> None:
     """Prepare the folder with its rows, and add the points of this call to earlier ones."""
-    document: dict[str, Any] = json.loads(json.dumps(asdict(request)))
+    test = request.test and tuple(map(stored_text, request.test))
+    document: dict[str, Any] = json.loads(json.dumps(asdict(request) | {"test": test}))
     file = folder / REQUEST
     before: dict[str, Any] = {}
     if file.exists():

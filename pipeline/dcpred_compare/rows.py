@@ -17,6 +17,7 @@ from dcpred_tasks.model.one_hot import coded_columns
 from dcpred_tasks.schema.schema import Schema, first_difference
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array
+from dcpred_tasks.storage.addresses import Address
 from dcpred_tasks.storage.atomic_files import read_arrays, write_arrays
 from dcpred_tasks.training.categories import fit_to_rows, target_coded
 from dcpred_tasks.training.folds import UNITS, Folds, Units
@@ -78,7 +79,7 @@ def read_rows(folder: Path) -> Rows:
 
 def draw_rows(
     train: tuple[str, str],
-    test: tuple[str, str] | None,
+    test: tuple[Address, Address] | None,
     task: str,
     rows: int,
     test_rows: int,
@@ -179,7 +180,7 @@ def _check_classes(address: str, order: NDArray[np.int64]) -> None:
         )
 
 
-def _common_schema(x: str, test: tuple[str, str] | None) -> Schema | None:
+def _common_schema(x: str, test: tuple[Address, Address] | None) -> Schema | None:
     """The schema of the training rows. Raises DataError if test rows are encoded in another way."""
     schema, other = schema_of_array(x), None if test is None else schema_of_array(test[0])
     if schema is not None and other is not None and (difference := first_difference(other, schema)):
@@ -223,7 +224,7 @@ def _as_codes(names: NDArray[Any], trained: str) -> NDArray[np.int64]:
 
 
 def _read(
-    addresses: tuple[str, str], numbers: NDArray[np.int64], task: str
+    addresses: tuple[Address, Address], numbers: NDArray[np.int64], task: str
 ) -> tuple[SingleArray, NDArray[Any], NDArray[np.bool_]]:
     """Finite rows by number, and which these are."""
     X, y = (open_array(address) for address in addresses)
@@ -238,11 +239,11 @@ def _read(
     else:
         stored_chunks.check_complete(addresses[1], y)
     features = np.asarray(X.oindex[numbers], np.float32)
-    target = zarr_arrays.plain_text(np.asarray(y.oindex[numbers]), addresses[1])
+    target = zarr_arrays.plain_text(np.asarray(y.oindex[numbers]), str(addresses[1]))
     good = np.asarray(np.isfinite(features).all(axis=1))
     if target.dtype.kind == "f":
         good &= np.isfinite(target)
     names = names_of_classes(y.attrs, target.dtype)
     if names is not None:
-        class_codes(target[good], len(names), addresses[1], numbers[good])
+        class_codes(target[good], len(names), str(addresses[1]), numbers[good])
     return np.ascontiguousarray(features[good]), target[good], good

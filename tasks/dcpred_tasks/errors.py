@@ -4,16 +4,12 @@ A message states what cannot be done, why, and what to do: "Cannot VERB X: reaso
 this one string, and errors travel between processes unchanged.
 """
 
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
-
-LIKE = "/dcpred-like="  # in addresses, between a table and the model that encodes it
-ENCODED = re.compile(rf"{LIKE}[\w.%~-]+,float(?:32|64)(?:/X(?![\w.-]))?")
 
 
 def listed(names: Sequence[str], most: int = 10) -> str:
@@ -26,19 +22,10 @@ def doubled(names: Iterable[str]) -> str | None:
     return next((name for name, n in Counter(names).items() if n > 1), None)
 
 
-def for_people(text: str) -> str:
-    """A text with addresses of tables as the user wrote them: without the model that encodes the table."""
-    return ENCODED.sub("", text) if LIKE in text else text
-
-
 class DcpredError(Exception):
     """Any error that dcpred raises on purpose."""
 
     exit_code = 1
-
-    def __init__(self, *args: object) -> None:
-        super().__init__(*(for_people(text) if isinstance(text, str) else text for text in args))
-
     report: Any = None
     """The report of a run that ended, but not well."""
 

@@ -16,6 +16,7 @@ from dcpred.scoring.score import score
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DamagedChunkError, DataError, PlanConflictError, SettingsError
 from dcpred_tasks.storage.addressed_arrays import open_array, open_group
+from dcpred_tasks.storage.addresses import stored_text
 from dcpred_tasks.storage.place import open_place
 from support.setting_words import classifier_with
 from support.stores import StoreServer, used
@@ -142,7 +143,7 @@ def test_a_delta_table_is_scored_at_the_version_of_the_plan(
     folder = tmp_path / "t"
     write_delta(folder, TABLE.slice(0, 500))
     first = find_rows(folder, "X", model)
-    assert "/_delta_log/00000000000000000000.json/" in first
+    assert "/_delta_log/00000000000000000000.json/" in stored_text(first)
     write_delta(folder, TABLE.slice(500), mode="append")
     np.testing.assert_array_equal(rows(folder, model), expected)
     np.testing.assert_array_equal(open_array(first)[...], expected[:500])

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from dcpred import import_data
 from dcpred.cli.main import main
@@ -31,8 +33,9 @@ from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, IncompleteError
 from dcpred_tasks.input_kinds import GIB
 from dcpred_tasks.storage.addressed_arrays import open_array, open_group
+from dcpred_tasks.storage.addresses import LIKE, TableAddress, read_address, stored_text
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.storage.zarr_arrays import array_address, read_rows
+from dcpred_tasks.storage.zarr_arrays import address_of, array_address, read_rows
 from dcpred_tasks.tables import encoded_rows
 from support.pools import inline
 from support.setting_words import classifier_with
@@ -88,13 +91,21 @@ def same_as_imported(model: str, data: str, folder: Path) -> None:
         np.testing.assert_array_equal(a[name], b[name])
 
 
+@given(st.text(), st.text(), st.sampled_from(["", "X", "y", "a,b"]))
+@example(f"t{LIKE}m,float32", f"s3://b/{LIKE}%2F", "X")
+def test_an_address_is_read_as_it_was_stored(data: str, model: str, name: str) -> None:
+    address = TableAddress(f"/t{data}".rstrip("/"), model, "float32", name)
+    assert read_address(stored_text(address)) == address
+    assert read_address(stored_text(f"/{model}".replace(LIKE, ""))) == f"/{model}".replace(LIKE, "")
+
+
 def test_the_same_bits_as_by_an_import(model: str, tmp_path: Path) -> None:
     same_as_imported(model, write(FRAME, tmp_path / "t.parquet"), tmp_path)
 
 
 def test_the_same_bits_in_single_precision(single: str, tmp_path: Path) -> None:
     data = write(FRAME.astype({"amount": "float32"}), tmp_path / "t.parquet", compression="zstd")
-    assert find_rows(data, "X", single).endswith(",float32/X")
+    assert stored_text(find_rows(data, "X", single)).endswith(",float32/X")
     same_as_imported(single, data, tmp_path)
 
 
@@ -122,7 +133,7 @@ def test_the_precision_follows_from_types(case: str, single: str, tmp_path: Path
     name, values, is_single = PRECISIONS[case]
     plain = FRAME.astype({"amount": "float32"})
     data = write(with_column(name, values)(plain), tmp_path / "t.parquet")
-    assert find_rows(data, "X", single).endswith(",float32/X" if is_single else ",float64/X")
+    assert stored_text(find_rows(data, "X", single)).endswith(",float32/X" if is_single else ",float64/X")
     same_as_imported(single, data, tmp_path)
 
 
@@ -134,7 +145,7 @@ def test_times_of_a_day_always_need_double_precision(model: str, tmp_path: Path)
     for hour, unit in ((0, "us"), (6, "ms"), (23, "ns")):
         seen = np.full(N, np.datetime64("2026-01-01") + np.timedelta64(hour, "h"), f"M8[{unit}]")
         data = write(with_column("seen", seen)(FRAME), tmp_path / str(hour) / "t.parquet")
-        assert find_rows(data, "X", tmp_path / "model").endswith(",float64/X")
+        assert stored_text(find_rows(data, "X", tmp_path / "model")).endswith(",float64/X")
     same_as_imported(str(tmp_path / "model"), data, tmp_path)
     import_data(FRAME, tmp_path / "frame.zarr", like=tmp_path / "model")
     FRAME[["old", "seen"]].to_csv(tmp_path / "t.csv", index=False)
@@ -173,7 +184,7 @@ def test_every_reader_of_zarr_reads_it(model: str, tmp_path: Path) -> None:
     X = open_array(find_rows(data, "X", model))
     np.testing.assert_array_equal(X[130:400], read_rows(X, 130, 400))
     np.testing.assert_array_equal(X.oindex[np.array([5, 500])], X[...][[5, 500]])
-    assert array_address(X) == find_rows(data, "X", model)
+    assert (array_address(X), address_of(X)) == (None, str(find_rows(data, "X", model))) == (None, data)
     assert open_array(find_rows(data, "id", model))[[3, 899]].tolist() == ["00003", "00899"]
     found = evaluate(model, data, y="label", cost=False)
     import_data(data, tmp_path / "t.zarr", like=model, target="label")

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import dcpred
 from dcpred.cli.main import main
 from dcpred_tasks.artifacts.data_schema import find_rows
-from dcpred_tasks.errors import DataError, DcpredError, SettingsError, for_people
+from dcpred_tasks.errors import DataError, DcpredError, SettingsError
 from support.setting_words import classifier_with
 from support.tables import table
 
@@ -55,7 +55,6 @@ def test_errors_and_reports_show_the_path_of_the_table(folder: Path, tmp_path: P
     address = find_rows(data, "X", model)
     for error in (DataError, SettingsError):
         assert str(error(f"Cannot read {address}: why.")) == f"Cannot read {data}: why."
-    assert for_people(f"{address.removesuffix('/X')}/Xy.") == f"{data}/Xy."
     run("score", model, data, tmp_path / "out")
     run("refresh", model, data, tmp_path / "root")
     for words in (("inspect", tmp_path / "out"), ("status", tmp_path / "root"), ("status", tmp_path / "out")):

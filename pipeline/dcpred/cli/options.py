@@ -33,7 +33,6 @@ from dcpred_tasks.errors import (
     RefusedError,
     ResourceError,
     SettingsError,
-    for_people,
 )
 from dcpred_tasks.process import cpu_name, memory_bytes, process_name, versions
 from dcpred_tasks.result_fields import document_of
@@ -312,7 +311,7 @@ def emit(
     draw    the text of the document, if that is no list of lines and tables
     """
     document = result.as_dict() if isinstance(result, Summary) else document_of(result)
-    text = "" if as_json else for_people(draw(document) if draw else shown(owners or type(result), document))
+    text = "" if as_json else draw(document) if draw else shown(owners or type(result), document)
     outcome = {} if error is None else {"error": str(error), "exit_code": error.exit_code}
     _print(json.dumps({**document, **outcome}, default=_plain) if as_json else text)
     if error is not None:

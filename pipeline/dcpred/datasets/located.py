@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import zarr
@@ -17,19 +17,19 @@ from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, RefusedError
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.addresses import absolute
+from dcpred_tasks.storage.addresses import Address, absolute
 from dcpred_tasks.storage.place import open_place
 
-Find = Callable[[str | Path, str], str]
+A = TypeVar("A", bound=Address)
 
 
 @dataclass(frozen=True)
-class Addresses:
+class Addresses(Generic[A]):
     """Addresses of the arrays of a data set."""
 
-    x: str
-    y: str = ""
-    weight: str | None = None
+    x: A | str
+    y: A | str = ""
+    weight: A | str | None = None
 
 
 def address_of_model(model: Any) -> str | Path:
@@ -45,11 +45,11 @@ def address_of_model(model: Any) -> str | Path:
 
 
 @contextmanager
-def labelled_rows(data: Any, x: str, y: Any, model: str | Path, client: Any) -> Iterator[Addresses]:
+def labelled_rows(data: Any, x: str, y: Any, model: str | Path, client: Any) -> Iterator[Addresses[Address]]:
     """As `located`, of labelled rows that a model scores. Some may have no target."""
     check_target(y)
 
-    def find(address: str | Path, name: str) -> str:
+    def find(address: str | Path, name: str) -> Address:
         return find_rows(address, name, model, with_target=True)
 
     with located(data, x, y, None, find, client, None, model) as addresses:
@@ -62,11 +62,11 @@ def located(
     x: str,
     y: Any,
     weight: Any,
-    find: Find,
+    find: Callable[[str | Path, str], A],
     client: Any,
     beside: str | Path | None,
     model: str | Path | None = None,
-) -> Iterator[Addresses]:
+) -> Iterator[Addresses[A]]:
     """Where arrays lie. Those that no worker could open are written as Zarr first: to BESIDE.data.zarr, where
     a later call finds them, or to a temporary directory.
 

@@ -35,7 +35,7 @@ from dcpred_tasks.scoring.scorer import chosen, is_compiled
 from dcpred_tasks.scoring.statistics import Statistics, sample_stride, why_unscored
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array
-from dcpred_tasks.storage.addresses import absolute, shown
+from dcpred_tasks.storage.addresses import Address, absolute
 from dcpred_tasks.task_bodies.evaluate_block import (
     Evaluated,
     EvaluationJob,
@@ -51,7 +51,7 @@ MEASURES_BYTES = 128 * MIB  # counts of a task, and copies of its rows and score
 FEW_NUMBERS = 2**27  # numbers in X that one process evaluates faster than workers start
 
 
-def is_small(x: str) -> bool:
+def is_small(x: Address) -> bool:
     """Whether X has so few numbers that workers would not save time."""
     return int(np.prod(open_array(x).shape, dtype=np.int64)) <= FEW_NUMBERS
 
@@ -177,8 +177,8 @@ def evaluate(
 
 def _figures(
     path: str | Path,
-    x: str,
-    y: str,
+    x: Address,
+    y: Address,
     pool: Pool,
     *,
     early: bool,
@@ -195,7 +195,7 @@ def _figures(
     check_matrix(X.shape, np.dtype(X.dtype))
     check_same_encoding(x, artifact)
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
-    check_same_names(feature_names(X), artifact.feature_names, x)
+    check_same_names(feature_names(X), artifact.feature_names, str(x))
     if remark := check_targets(X, target, x, y, model.task):
         show(remark)
     plan = plan_scoring(
@@ -282,12 +282,11 @@ def _failed(failure: Failure, start: int, stop: int) -> BaseException:
 
 
 def _described(
-    path: str | Path, model_hash: str, x: str, model: Model, evaluated: Evaluated
+    path: str | Path, model_hash: str, x: Address, model: Model, evaluated: Evaluated
 ) -> dict[str, Any]:
     if evaluated.n_unlabelled == evaluated.n_rows:
         raise DataError(
-            f"Cannot evaluate {shown(x)}: none of its {evaluated.n_rows:,} rows has a target. Name labelled"
-            " data."
+            f"Cannot evaluate {x}: none of its {evaluated.n_rows:,} rows has a target. Name labelled data."
         )
     if evaluated.compact.n == 0:
         counts = Counter[int]()
@@ -295,11 +294,11 @@ def _described(
             counts[status] += n
         names = feature_names(open_array(x))
         why = why_unscored(counts, evaluated.bad, names)
-        raise IncompleteError(f"Cannot evaluate {shown(x)}: {why}. Correct the data.")
+        raise IncompleteError(f"Cannot evaluate {x}: {why}. Correct the data.")
     result = {
         "model": str(path),
         "model_hash": model_hash,
-        "data": shown(x),
+        "data": str(x),
         "task": model.task,
         "n_samples": evaluated.n_rows - evaluated.n_unlabelled,
         "n_bad": evaluated.n_rows - evaluated.n_unlabelled - evaluated.compact.n,
@@ -354,10 +353,10 @@ def _infinite(result: dict[str, Any]) -> str:
     return f"{' and '.join(names)} of {result['data']} is larger in size than any float64" if names else ""
 
 
-def check_targets(X: zarr.Array[Any], target: zarr.Array[Any], x: str, y: str, task: str) -> str:
+def check_targets(X: zarr.Array[Any], target: zarr.Array[Any], x: Address, y: Address, task: str) -> str:
     """Raise DataError without a target for each row of X; returns a remark on missing chunks, or ""."""
     if X.shape[0] == 0:
-        raise DataError(f"Cannot evaluate {shown(x)}: it has no rows. Pass data with rows.")
+        raise DataError(f"Cannot evaluate {x}: it has no rows. Pass data with rows.")
     if target.shape != (X.shape[0],):
         raise DataError(
             f"Cannot use y at {y}: its shape is {target.shape}, but X needs one value for each row, shape"

@@ -40,6 +40,7 @@ from dcpred_tasks.scoring.labels import Label, RawScores, score_with_leaves
 from dcpred_tasks.scoring.statistics import bad_features
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array
+from dcpred_tasks.storage.addresses import Address
 
 LANDMARKS, FEATURES, CLASSES, CONTRIBUTIONS = 5, 5, 3, 8  # maximum numbers to name
 MOST_ROWS = 1_000
@@ -279,9 +280,8 @@ def explain(
     DataError
         For missing rows, and as `predict` does.
     """
-    stored, path = _stored(X), model.artifact.path if isinstance(model, ServedModel) else model
-    if stored is not None and isinstance(path, str | Path):
-        at = find_rows(stored, x, path) if isinstance(X, str | Path) else str(stored)
+    path = model.artifact.path if isinstance(model, ServedModel) else model
+    if isinstance(path, str | Path) and (at := _stored(X, x, path)) is not None:
         chosen = range(open_array(at).shape[0]) if rows is None else _numbers(rows)
         return explain_stored(path, at, chosen, landmarks=landmarks)
     opened, values, names, schema = _rows_to_explain(model, X)
@@ -290,11 +290,11 @@ def explain(
     return explain_rows(opened, values[numbers], numbers, names, schema, landmarks=landmarks)
 
 
-def _stored(X: Any) -> str | Path | None:
+def _stored(X: Any, x: str, model: str | Path) -> Address | None:
     """The address of stored rows; None for rows in memory."""
     if isinstance(X, zarr.Array):
         return zarr_arrays.array_address(X)
-    return X if isinstance(X, str | Path) else None
+    return find_rows(X, x, model) if isinstance(X, str | Path) else None
 
 
 def _numbers(rows: Sequence[int]) -> list[int]:
@@ -323,15 +323,15 @@ def _rows_to_explain(model: Any, X: Any) -> tuple[Model, NDArray[Any], list[str]
 
 
 def explain_stored(
-    model_path: str | Path, x: str, rows: Sequence[int], *, landmarks: bool = False
+    model_path: str | Path, x: Address, rows: Sequence[int], *, landmarks: bool = False
 ) -> Explanations:
     """Explain rows of a Zarr array. Raises RefusedErrors."""
     artifact = open_artifact(model_path)
     model, X = artifact.model(), open_array(x)
     check_same_encoding(x, artifact)
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
-    check_same_names(feature_names(X), artifact.feature_names, x)
-    check_numbers(rows, X.shape[0], x)
+    check_same_names(feature_names(X), artifact.feature_names, str(x))
+    check_numbers(rows, X.shape[0], str(x))
     values = np.concatenate([_row(X, x, row) for row in rows])
     names, schema = artifact.feature_names, artifact.schema
     return explain_rows(model, values, rows, names, schema, landmarks=landmarks)
@@ -349,7 +349,7 @@ def _in_the_table(row: Explanation, schema: Schema | None) -> Explanation:
     return replace(row, features=[worded(part) for part in row.features])
 
 
-def _row(X: Any, x: str, row: int) -> NDArray[Any]:
+def _row(X: Any, x: Address, row: int) -> NDArray[Any]:
     missing = next(stored_chunks.missing_chunks(X, row, row + 1), None)
     if missing is not None:
         raise MissingChunkError(

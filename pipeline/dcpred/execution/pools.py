@@ -14,7 +14,7 @@ from typing import Any
 
 from dcpred.execution.workers import STORE_THREADS, InlineWorkers, Pool, Scheduler, Workers, one_line
 from dcpred_tasks.errors import ResourceError, SchedulerError, SettingsError
-from dcpred_tasks.storage.addresses import path_on_disk
+from dcpred_tasks.storage.addresses import Address, path_on_disk
 
 # A driver or a worker maps up to 1.8 GiB. With less, LLVM and OpenBLAS fail.
 ADDRESS_BYTES = 2 * 2**30
@@ -148,12 +148,12 @@ def this_process() -> Iterator[Workers]:
     yield InlineWorkers()
 
 
-def store_threads(x: str, output: str | Path) -> dict[str, int]:
+def store_threads(x: Address, output: str | Path) -> dict[str, int]:
     """The arguments of `connect` besides the number of workers: more threads if either lies on a store."""
     return {} if path_on_disk(x) and path_on_disk(output) else {"threads": STORE_THREADS}
 
 
-def default_pool(x: str, output: str | Path, n_blocks: int, *, isolated: bool) -> Pool:
+def default_pool(x: Address, output: str | Path, n_blocks: int, *, isolated: bool) -> Pool:
     """The default workers for so many blocks: a single one is scored here, unless it is to be isolated."""
     if n_blocks <= 1 and not isolated:
         return this_process

@@ -27,7 +27,7 @@ from dcpred_tasks.artifacts.commit_records import (
 from dcpred_tasks.errors import DataError, IncompleteError
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array
-from dcpred_tasks.storage.addresses import absolute, is_encoded, lasting
+from dcpred_tasks.storage.addresses import Address, TableAddress, absolute, lasting
 from dcpred_tasks.storage.atomic_files import replace_bytes, resource_errors, sync_file_system
 from dcpred_tasks.storage.place_types import Entry, Place
 from dcpred_tasks.storage.store_requests import Retrying, each_of
@@ -184,7 +184,7 @@ class IncrementalRun:
 
     job: Job
     root: Root
-    x: str
+    x: Address
     latest: str
     reused: int = 0
     scored: int = 0
@@ -250,7 +250,7 @@ class IncrementalRun:
             so = f"it has {state.n_rows:,} rows, fewer than the {before.n_rows:,} scored ones"
         elif state.n_features != before.n_features:
             so = f"it has {state.n_features:,} features, and the scored rows had {before.n_features:,}"
-        elif state.dtype != before.dtype and not is_encoded(self.x):
+        elif state.dtype != before.dtype and not isinstance(self.x, TableAddress):
             so = f"it holds {state.dtype}, and the scored rows were {before.dtype}"
         else:
             return

@@ -24,7 +24,7 @@ from dcpred.runs.ledger import open_ledger
 from dcpred.verification.fast_check import FastCheck, check_as_written
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError
-from dcpred_tasks.storage.addresses import absolute, below, lasting, path_on_disk
+from dcpred_tasks.storage.addresses import Address, absolute, below, lasting, path_on_disk
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.patterns import match_pattern
 from dcpred_tasks.storage.place import is_zarr, open_place, write_document
@@ -39,7 +39,7 @@ class Part:
 
     name: str
     """The values of the wildcards of the pattern."""
-    x: str
+    x: Address
     """Address of the array."""
 
 
@@ -123,7 +123,7 @@ class Parts:
         same = (name for name in likely if parts_in(self.root.manifest(name)) == now)
         return next(same, "") or self._released(now, published)
 
-    def part_root(self, name: str, x: str = "") -> Root:
+    def part_root(self, name: str, x: Address = "") -> Root:
         """The root of a part. Raises PlanConflictError if it belongs to another input."""
         place = open_place(below(self.root.place.address, PARTS, name))
         new = Settings(x, **vars(self.root.settings.columns)) if x else None

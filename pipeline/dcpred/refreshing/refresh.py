@@ -56,7 +56,7 @@ from dcpred_tasks.scoring.drift_fields import Drift, drift_lines
 from dcpred_tasks.scoring.outputs import columns as columns_of
 from dcpred_tasks.scoring.scorer import arithmetic
 from dcpred_tasks.storage import zarr_arrays
-from dcpred_tasks.storage.addresses import absolute, as_arguments, lasting
+from dcpred_tasks.storage.addresses import Address, absolute, as_arguments, lasting
 from dcpred_tasks.storage.patterns import is_pattern
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.task_bodies.score_block import models_that_score
@@ -228,7 +228,7 @@ def refresh(
     if keep is not None and keep < 1:
         raise SettingsError(f"Cannot keep {keep} runs: the latest run always stays. Use 1 or more.")
     artifact, place = open_artifact(path), open_place(root)
-    inputs = find_parts(X, x, path) if is_pattern(X) else []
+    inputs = find_parts(X, x, path) if isinstance(X, str) and is_pattern(X) else []
     ignored_features(artifact, ignore_drift or ())
     given = Settings(absolute(X), ignore_drift=tuple(ignore_drift or ()), **vars(columns))
     if not is_root(place):
@@ -258,7 +258,7 @@ def refresh(
     return checked(report, partial(check_published, report))
 
 
-def _stored(data: Any, x: str, model: str | Path) -> str:
+def _stored(data: Any, x: str, model: str | Path) -> Address:
     """The address of stored rows, or the pattern of several."""
     if isinstance(data, zarr.Array) and (address := zarr_arrays.array_address(data)) is not None:
         return address

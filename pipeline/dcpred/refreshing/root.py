@@ -26,7 +26,7 @@ from dcpred_tasks.errors import PlanConflictError
 from dcpred_tasks.model.label_rule import Costs, is_cost
 from dcpred_tasks.model.uncertainty import LARGEST_ALPHA, LEAST_ALPHA
 from dcpred_tasks.result_fields import Listing, Unit, result_class, result_field
-from dcpred_tasks.storage.addresses import below
+from dcpred_tasks.storage.addresses import Address, below, read_address, stored_text
 from dcpred_tasks.storage.atomic_files import is_system_file
 from dcpred_tasks.storage.place import (
     open_place,
@@ -51,7 +51,7 @@ RunName = Annotated[str, RUN_NAME.fullmatch]
 class Settings:
     """The content of refresh.json."""
 
-    data: str
+    data: Address
     """Address of X, or the pattern of several."""
     outputs: tuple[str, ...] | None = None
     """Requested output columns; None for the default of the model."""
@@ -90,7 +90,7 @@ class Root:
         settings = replace(self.settings, **changes)
         if settings != self.settings or self.place.read(SETTINGS) is None:
             value = {"format": FORMAT, "version": VERSION, **asdict(settings)}
-            write_document(self.place, SETTINGS, value)
+            write_document(self.place, SETTINGS, value | {"data": stored_text(settings.data)})
         self.settings = settings
 
     def names(self) -> list[str]:
@@ -213,7 +213,7 @@ def _parsed(place: Place, document: dict[str, Any]) -> Settings:
     version = document.get("version")
     if document.get("format") == FORMAT and isinstance(version, int) and version <= VERSION:
         with suppress(ValueError):
-            return from_document(Settings, completed(document))
+            return from_document(Settings, completed(document) | {"data": read_address(document.get("data"))})
     raise _damaged(place)
 
 
@@ -324,7 +324,7 @@ def root_status(root: str | Path, limit: int = 20) -> RootStatus:
     lines = [_line(opened, name, latest) for name in shown]
     return RootStatus(
         root=place.address,
-        data=opened.settings.data,
+        data=str(opened.settings.data),
         latest=latest,
         driver=lock_holder(place),
         n_runs=len(names),

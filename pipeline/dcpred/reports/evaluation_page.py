@@ -33,7 +33,6 @@ from dcpred.pages import (
     table_of,
 )
 from dcpred.summary import plain
-from dcpred_tasks.errors import for_people
 from dcpred_tasks.evaluation.measures import difference
 from dcpred_tasks.scoring.drift import LARGE_PSI
 
@@ -278,7 +277,7 @@ PARTS = ("X", "y", "scores.zarr")  # parts of the named object
 
 def last_name(address: Any) -> str:
     """The name of a model, a data set or an output; of an array that of its group."""
-    parts = [part for part in for_people(str(address)).split("/") if part not in ("", ".", "..")]
+    parts = [part for part in str(address).split("/") if part not in ("", ".", "..")]
     while len(parts) > 1 and parts[-1] in PARTS:
         parts.pop()
     return plain(parts[-1] if parts else Path.cwd().name)
@@ -286,8 +285,7 @@ def last_name(address: Any) -> str:
 
 def without_places(text: Any, *addresses: Any) -> str:
     """A text with addresses replaced by their last parts."""
-    without = for_people(str(text))
-    texts = (for_people(str(address)) for address in addresses if address)
+    without, texts = str(text), (str(address) for address in addresses if address)
     for address in sorted(texts, key=len, reverse=True):
         without = without.replace(address, last_name(address))
     return plain(without, 1_000)

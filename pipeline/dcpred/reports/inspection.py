@@ -29,7 +29,7 @@ from dcpred_tasks.scoring.drift_fields import drift_lines
 from dcpred_tasks.scoring.scorer import described
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_group, open_node
-from dcpred_tasks.storage.addresses import below
+from dcpred_tasks.storage.addresses import below, read_address
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.object_arrays import lists_nothing
 from dcpred_tasks.storage.place import open_place, read_own_document
@@ -245,6 +245,11 @@ class TrainingFacts:
     fitted_leaves: int = result_field("Number of fitted leaves.")
 
 
+def _run_text(document: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A plan or a manifest whose rows lie at the path of their table."""
+    return document and document | {"x": str(read_address(document["x"]))}
+
+
 @result_class
 class OutputFacts:
     """What an output holds."""
@@ -258,9 +263,11 @@ class OutputFacts:
         "The arrays by name: shape, dtype, chunks, shards, missing_chunks and attributes.", text=_arrays_text
     )
     bytes_on_disk: int | None = result_field("Size on disk, in bytes.", text=_size_text)
-    plan: dict[str, Any] | None = result_field("The plan of the run.", of=ScoreRun)
+    plan: dict[str, Any] | None = result_field(
+        "The plan of the run.", of=ScoreRun, text=lambda r: _run_text(r["plan"])
+    )
     manifest: dict[str, Any] | None = result_field(
-        "The manifest; None before the end of the run.", of=Manifest
+        "The manifest; None before the end of the run.", of=Manifest, text=lambda r: _run_text(r["manifest"])
     )
 
 

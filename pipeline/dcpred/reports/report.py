@@ -72,7 +72,7 @@ from dcpred_tasks.result_fields import document_of
 from dcpred_tasks.scoring.outputs import DECISION
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array
-from dcpred_tasks.storage.addresses import absolute, below, check_options, local_path, path_on_disk
+from dcpred_tasks.storage.addresses import Address, absolute, below, check_options, local_path, path_on_disk
 from dcpred_tasks.storage.addresses import storage_options as given_options
 from dcpred_tasks.storage.atomic_files import decoded, read_plain
 from dcpred_tasks.storage.place import open_place
@@ -459,7 +459,7 @@ COMPARED = 16  # first rows of each piece that are scored again to detect other 
 TOLERANCE = 0.01  # fraction of the deviation of decision values by which equal rows may differ
 
 
-def evaluate_run(run: Run, x: str, y: str) -> dict[str, Any]:
+def evaluate_run(run: Run, x: Address, y: Address) -> dict[str, Any]:
     """The fields of an evaluation, of the scored rows.
 
     x  address of the scored rows, or of the same rows elsewhere
@@ -506,13 +506,13 @@ def evaluate_run(run: Run, x: str, y: str) -> dict[str, Any]:
         "task": run.model.task,
         "n_samples": n,
         "n_bad": n - measures.n,
-        "data": y,
+        "data": str(y),
         "model": run.run.model,
     }
     return without_infinite(result | measures.as_dict())
 
 
-def _check_rows(run: Run, model: Model, x: str, start: int, stored: Scores) -> None:
+def _check_rows(run: Run, model: Model, x: Address, start: int, stored: Scores) -> None:
     """Raise DataError if the first rows of a piece have other decision values than stored: other rows."""
     if absolute(x) == absolute(run.run.x):
         return

@@ -26,14 +26,7 @@ from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError, DcpredError, SettingsError, doubled, listed
 from dcpred_tasks.result_fields import Unit, result_class, result_field
-from dcpred_tasks.storage.addresses import (
-    absolute,
-    check_writable,
-    is_encoded,
-    local_path,
-    path_on_disk,
-    shown,
-)
+from dcpred_tasks.storage.addresses import TableAddress, absolute, check_writable, local_path, path_on_disk
 from dcpred_tasks.storage.atomic_files import (
     PARTIAL,
     check_new_name,
@@ -378,15 +371,15 @@ def imported_ids(run: ScoreRun) -> Beside | None:
         pass
     recorded = open_ledger(run.output).recorded_input().get("arrays")
     lost = [name for name in recorded if name not in {*there, TARGET}] if isinstance(recorded, dict) else []
-    if lost and is_encoded(run.x) and (ids := [name for name in _ids(run) if name in lost]):
+    if lost and isinstance(run.x, TableAddress) and (ids := [name for name in _ids(run) if name in lost]):
         raise DataError(
-            f"Cannot add {listed(ids)} to the scores of {run.output}: {shown(run.x)}, where the ids of its"
+            f"Cannot add {listed(ids)} to the scores of {run.output}: {run.x}, where the ids of its"
             f" rows lie, was removed. Restore it, add --with DATA:{ids[0]} if it was moved, or export the"
             " scores alone by naming their --columns, for example row,label."
         )
     if lost:
         show(
-            f"warning: the table has no ids of its rows: {listed(lost)} was next to {shown(run.x)}"
+            f"warning: the table has no ids of its rows: {listed(lost)} was next to {run.x}"
             f" during scoring, and was removed. If the data were moved, add --with DATA:{lost[0]}."
         )
     return None

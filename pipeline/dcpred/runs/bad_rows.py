@@ -19,6 +19,7 @@ from dcpred_tasks.result_fields import Listing, Unit, result_class, result_field
 from dcpred_tasks.scoring.statistics import why_unscored
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array
+from dcpred_tasks.storage.addresses import read_address
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def no_row_scored(manifest: Mapping[str, Any]) -> str:
         return ""
     counts = {int(code): n for code, n in manifest["status"].items()}
     listed = Counter((code, feature) for _, code, feature in manifest["bad_rows"])
-    return why_unscored(counts, listed, feature_names(open_array(manifest["x"])))
+    return why_unscored(counts, listed, feature_names(open_array(read_address(manifest["x"]))))
 
 
 def unscored_text(status: str, feature: int | None) -> str:

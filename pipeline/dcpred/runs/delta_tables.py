@@ -56,14 +56,7 @@ from dcpred.version import __version__
 from dcpred_tasks.artifacts.block_files import PARQUET, Finding, Kind
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, optional_package
-from dcpred_tasks.storage.addresses import (
-    DELTA_LOG,
-    absolute,
-    check_writable,
-    current_options,
-    delta_options,
-    shown,
-)
+from dcpred_tasks.storage.addresses import DELTA_LOG, absolute, check_writable, current_options, delta_options
 from dcpred_tasks.storage.atomic_files import is_system_file
 from dcpred_tasks.storage.digests import digest, digest_json, file_digest
 from dcpred_tasks.storage.place import (
@@ -259,7 +252,7 @@ def _record(delivery: Delivery) -> None:
 
 def _data(run: ScoreRun) -> str:
     """Identifies the address of an input, without naming it in the table."""
-    return digest(shown(run.x).encode())
+    return digest(str(run.x).encode())
 
 
 # -- Files ---------------------------------------------------------------------------------------------------

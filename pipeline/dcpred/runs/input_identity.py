@@ -11,6 +11,7 @@ from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array, open_node
+from dcpred_tasks.storage.addresses import Address, group_of
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.stored_chunks import RowsIdentity, filled, rows_identity
 
@@ -42,10 +43,10 @@ def record_input(run: ScoreRun) -> dict[str, Any]:
     return {"X": asdict(rows_identity(X, run.n_rows)), "arrays": arrays}
 
 
-def arrays_beside(x: str) -> dict[str, zarr.Array[Any]]:
+def arrays_beside(x: Address) -> dict[str, zarr.Array[Any]]:
     """One-dimensional arrays in the group of X; none if it is in no group."""
     try:
-        node = open_node(x.rstrip("/").rpartition("/")[0])
+        node = open_node(group_of(x))
         if not isinstance(node, zarr.Group):
             return {}
         return {name: array for name, array in zarr_arrays.arrays_of(node) if array.ndim == 1}

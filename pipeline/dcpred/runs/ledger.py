@@ -30,13 +30,7 @@ from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.scoring.outputs import LABEL, OUTPUTS, QUANTILES, columns
 from dcpred_tasks.scoring.statistics import HASHED_ROWS
 from dcpred_tasks.storage.addressed_arrays import open_array
-from dcpred_tasks.storage.addresses import (
-    absolute,
-    below,
-    check_writable,
-    lasting,
-    shown,
-)
+from dcpred_tasks.storage.addresses import absolute, below, check_writable, lasting, read_address, stored_text
 from dcpred_tasks.storage.atomic_files import encoded, is_system_file
 from dcpred_tasks.storage.computed_arrays import computed
 from dcpred_tasks.storage.digests import digest_json
@@ -232,7 +226,7 @@ class Ledger:
         """Raise PlanConflictError if tables would hold the ids of other rows."""
         if changed := self.changed_ids():
             raise PlanConflictError(
-                f"Cannot write scores to {self.address}: {listed(changed)} of {shown(self.run.x)} changed"
+                f"Cannot write scores to {self.address}: {listed(changed)} of {self.run.x} changed"
                 " since the rows were scored. Restore it, or choose a new directory."
             )
 
@@ -272,12 +266,12 @@ class Ledger:
         if plan.get("run") == self.run.run:
             return
         differs = self._differs(plan)
-        times = not differs and plan.get("x") == self.run.x and self._only_times_differ()
+        times = not differs and plan.get("x") == stored_text(self.run.x) and self._only_times_differ()
         # Rows whose records have digests were compared, and are others.
         if times and not all(record.input for record in open_ledger(self.address).records()):
             raise PlanConflictError(
                 f"Cannot write scores to {self.address}: it belongs to another plan (it differs in the times"
-                f" at which files of {shown(self.run.x)} were written: they were touched, copied or written"
+                f" at which files of {self.run.x} were written: they were touched, copied or written"
                 " again in the same sizes). If they hold the same rows, add --repair: it compares a sample,"
                 " and later calls resume. Else choose a new directory."
             )
@@ -418,6 +412,7 @@ def _planned_ledger(place: Place, plan: dict[str, Any]) -> Ledger:
         # A plan records more of the input than a task compares.
         tables = read_sealed_document(place, TABLES) or {}
         document = {**completed(plan), **tables, "output": place.address, "input": None}
+        document["x"] = read_address(plan.get("x"))
         run = from_document(ScoreRun, document)
         if not _possible(run):
             raise ValueError
@@ -464,7 +459,7 @@ def planned_version(data: str | Path, output: str | Path, *, resumes: bool) -> s
         return data
     if run is None:
         return data
-    scored, table = shown(run.x), lasting(run.x)
+    scored, table = str(run.x), lasting(run.x)
     if scored == table or table != absolute(data).rstrip("/"):  # not a version, or of another table
         return data
     if not resumes and read_own_document(run.place, MANIFEST) is not None:

@@ -28,6 +28,7 @@ from dcpred_tasks.scoring.labels import Label
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS
 from dcpred_tasks.scoring.statistics import Statistics, decision_edges
 from dcpred_tasks.storage.addressed_arrays import open_array
+from dcpred_tasks.storage.addresses import Address
 from dcpred_tasks.storage.digests import digest, digest_json
 from dcpred_tasks.task_bodies.score_block import LISTED_ROWS, planned_artifact
 from dcpred_tasks.task_bodies.zarr_chunks import metadata_name
@@ -251,7 +252,7 @@ def describe_run(run: ScoreRun, records: Iterable[CommitRecord], ignored: Collec
     )
 
 
-def describe_input(x: str) -> InputFacts:
+def describe_input(x: Address) -> InputFacts:
     """A description of X, and the hash of its metadata: shape, dtype, chunks, codecs, attributes."""
     array = open_array(x)
     # Attributes may be infinite or NaN, which our own JSON never is.

@@ -23,7 +23,7 @@ from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, ZARR
 from dcpred_tasks.artifacts.commit_records import CommitRecord
 from dcpred_tasks.errors import DataError, IncompleteError, listed
 from dcpred_tasks.result_fields import Unit, result_class, result_field
-from dcpred_tasks.storage.addresses import absolute, as_arguments, below, shown
+from dcpred_tasks.storage.addresses import absolute, as_arguments, below
 from dcpred_tasks.task_bodies.score_block import add_tables
 from dcpred_tasks.task_bodies.zarr_chunks import output_arrays
 
@@ -188,10 +188,10 @@ def _with_tables(
     except DataError:
         if names := ids or run.ids:
             raise DataError(
-                f"Cannot write {listed(names)} into tables of {ledger.address}: {shown(run.x)}, where they"
+                f"Cannot write {listed(names)} into tables of {ledger.address}: {run.x}, where they"
                 " lie, is not there. Restore it, or deliver without ids."
             ) from None
-        show(f"warning: the rows get numbers and no ids: {shown(run.x)}, where ids may lie, is not there")
+        show(f"warning: the rows get numbers and no ids: {run.x}, where ids may lie, is not there")
         address, same = None if table is None else absolute(table), False
         run = run if run.tables else replace(run, artifacts=wanted.artifacts, delta=address)
     else:
@@ -199,7 +199,7 @@ def _with_tables(
     ledger = replace(ledger, run=run)
     if run.ids and (not same or ledger.changed_ids()):
         raise DataError(
-            f"Cannot write {listed(run.ids)} into tables of {ledger.address}: {shown(run.x)} changed since"
+            f"Cannot write {listed(run.ids)} into tables of {ledger.address}: {run.x} changed since"
             " its rows were scored. Restore it, or score it into a new directory with --parquet."
         )
     check_tables(run, output_arrays(run), table)

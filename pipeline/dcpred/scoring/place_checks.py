@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dcpred_tasks.errors import DataError, ResourceError
-from dcpred_tasks.storage.addresses import absolute, path_on_disk, shown
+from dcpred_tasks.storage.addresses import Address, absolute, path_on_disk
 from dcpred_tasks.storage.atomic_files import check_new_name, partial_name, resource_errors
 from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.storage.store_requests import Retrying
@@ -74,9 +74,9 @@ def check_conditions(place: Place) -> None:
         )
 
 
-def check_apart(x: str, output: str) -> None:
+def check_apart(x: Address, output: str) -> None:
     """Raise DataError if the output would lie inside the input."""
-    source, place = absolute(shown(x)), absolute(output)
+    source, place = absolute(str(x)), absolute(output)
     path = path_on_disk(source)
     there = path is None or path.exists()
     if there and (place == source or place.startswith(f"{source.rstrip('/')}/")):

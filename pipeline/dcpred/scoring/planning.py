@@ -30,7 +30,7 @@ from dcpred_tasks.scoring.self_test import check_self_test
 from dcpred_tasks.scoring.statistics import HASHED_ROWS
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array
-from dcpred_tasks.storage.addresses import absolute, check_writable, path_on_disk
+from dcpred_tasks.storage.addresses import Address, absolute, check_writable, path_on_disk
 from dcpred_tasks.storage.computed_arrays import computed
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.task_bodies.chunk_threads import AHEAD, BEHIND
@@ -70,7 +70,7 @@ def plan_run(request: Request, *, repairs: bool = False, cut: Cut | None = None)
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
     if X.shape[0] == 0:
         raise DataError(f"Cannot score X at {x}: it has no rows. Pass data with rows.")
-    check_same_names(feature_names(X), artifact.feature_names, x)
+    check_same_names(feature_names(X), artifact.feature_names, str(x))
     check_apart(x, str(output))
     if not (repairs or request.tolerance.quarantine):
         stored_chunks.check_complete(x, X)
@@ -166,7 +166,7 @@ def _with_memory(plan: BlockPlan, run: ScoreRun, model: Model, delta: str | Path
     return replace(plan, task_bytes=plan.task_bytes + waiting)
 
 
-def planned_ids(x: str, columns: Columns, n_rows: int) -> tuple[str, ...]:
+def planned_ids(x: Address, columns: Columns, n_rows: int) -> tuple[str, ...]:
     """The columns before the scores in tables, which may be the default (`Columns.ids`); none without tables.
     Raises DataError unless the data set has them, with as many rows.
     """

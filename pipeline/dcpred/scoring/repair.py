@@ -48,7 +48,6 @@ from dcpred_tasks.artifacts.block_files import Finding, Kind
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.errors import PlanConflictError, SettingsError
 from dcpred_tasks.model.compact_model import Model
-from dcpred_tasks.storage.addresses import shown
 from dcpred_tasks.storage.stored_chunks import open_input, read_inputs, write_inputs
 from dcpred_tasks.task_bodies.score_block import input_digest
 from dcpred_tasks.task_bodies.verify_block import input_is_readable
@@ -245,7 +244,7 @@ def _check_same_rows(run: ScoreRun, workers: Workers, records: list[CommitRecord
     wrong += [finding.sentence for finding in check_sample(run, workers, rows)]
     if wrong:
         raise PlanConflictError(
-            f"Cannot repair {run.output}: {shown(run.x)} holds other rows than the scored ones"
+            f"Cannot repair {run.output}: {run.x} holds other rows than the scored ones"
             f" ({wrong[0]}). Score into a new directory."
         )
 

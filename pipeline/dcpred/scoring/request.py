@@ -15,6 +15,7 @@ from dcpred_tasks.artifacts.block_files import PARQUET, ZARR
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.label_rule import Costs, given_costs
+from dcpred_tasks.storage.addresses import Address
 
 STRICT = FailurePolicy()
 
@@ -40,7 +41,7 @@ class Request:
     """Rows to score by a model into an output."""
 
     model: str | Path
-    x: str
+    x: Address
     """Address of the array; for a refresh also the pattern of several data sets."""
     output: str | Path
     """For a refresh the root of its runs."""
@@ -80,7 +81,7 @@ def requested_columns(
     )
 
 
-def requested_pool(x: str, output: str | Path, workers: int | None, client: Any) -> Pool | None:
+def requested_pool(x: Address, output: str | Path, workers: int | None, client: Any) -> Pool | None:
     """The workers that score X into an output; None: one process per core, if there are several blocks."""
     return (
         None if workers == -1 and client is None else chosen_pool(workers, client, **store_threads(x, output))
@@ -97,13 +98,13 @@ def rows_to_score(
     client: Any,
     *,
     resumes: bool = False,
-) -> Iterator[tuple[str, Pool | None]]:
+) -> Iterator[tuple[Address, Pool | None]]:
     """As `located`, the address of rows without a target, and the workers for them. A run of a Delta table
     keeps the version that it began with.
     """
     chosen_pool(workers, client)  # It refuses what cannot be used, before anything is written.
 
-    def find(address: str | Path, name: str) -> str:
+    def find(address: str | Path, name: str) -> Address:
         return find_rows(planned_version(address, output, resumes=resumes), name, model)
 
     with located(data, x, None, None, find, client, output, model) as addresses:

@@ -23,7 +23,7 @@ from dcpred.verification.fast_check import FastCheck, check_as_written, damaged_
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.dtypes import GIVEN_UP
 from dcpred_tasks.errors import IncompleteError, SchedulerError, SettingsError
-from dcpred_tasks.storage.addresses import as_arguments, shown
+from dcpred_tasks.storage.addresses import as_arguments
 from dcpred_tasks.task_bodies.zarr_chunks import create_scores
 
 VERIFY_ROUNDS = 3
@@ -103,7 +103,7 @@ def show_how(run: ScoreRun, workers: Workers) -> None:
     """Print the address of Dask's dashboard, and with -v details of the run."""
     show_dashboard(workers)
     show_detail(f"run {run.run}: {', '.join(run.outputs)} by the model {run.model_hash}")
-    show_detail(f"{counted(workers.n_threads(), 'block', 'blocks')} at once; read from {shown(run.x)}")
+    show_detail(f"{counted(workers.n_threads(), 'block', 'blocks')} at once; read from {run.x}")
 
 
 def check_delta(request: Request) -> None:

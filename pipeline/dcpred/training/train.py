@@ -166,7 +166,7 @@ def training_data(
     id: Sequence[str] = (),
     drop: Sequence[str] = (),
     scratch: Path | None = None,
-) -> Iterator[Addresses]:
+) -> Iterator[Addresses[str]]:
     """Where the arrays of a training lie, while a `with` statement runs; as `located`, or for a table among
     temporary files.
 
@@ -192,7 +192,7 @@ def training_data(
 
 
 def _held_out(
-    at: Addresses, by_time: str | None, by_group: str | None, folds: int | None, seed: int
+    at: Addresses[str], by_time: str | None, by_group: str | None, folds: int | None, seed: int
 ) -> Folds | None:
     rule = folds_of_data(at.x, by_time, by_group, folds, seed, y=at.y)
     if rule is not None:

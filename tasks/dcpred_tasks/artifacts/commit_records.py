@@ -15,7 +15,7 @@ from dcpred_tasks.dtypes import Status
 from dcpred_tasks.model.label_rule import Costs
 from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.scoring.outputs import OutputColumn, columns
-from dcpred_tasks.storage.addresses import below
+from dcpred_tasks.storage.addresses import Address, below, stored_text
 from dcpred_tasks.storage.atomic_files import decoded, encoded
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import open_place
@@ -33,7 +33,7 @@ class ScoreRun:
     """What every scoring task receives: addresses and small values."""
 
     run: str = result_field("Hash of everything that the scores depend on.")
-    x: str = result_field("Address of the scored rows.")
+    x: Address = result_field("Address of the scored rows.")
     model: str = result_field("Address of the model.")
     model_hash: str = result_field("Hash of the model.")
     output: str = result_field("Address of the output.")
@@ -87,7 +87,8 @@ class ScoreRun:
         without ids, unless there are tables.
         """
         hidden = () if self.tables else ("ids",)
-        return {name: v for name, v in asdict(self).items() if v is not None and name not in hidden}
+        values = asdict(self) | {"x": stored_text(self.x)}
+        return {name: v for name, v in values.items() if v is not None and name not in hidden}
 
     @property
     def tables(self) -> dict[str, TableFormat]:

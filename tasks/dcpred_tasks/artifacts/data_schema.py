@@ -1,6 +1,7 @@
 """The schema that a data set or a model holds, and whether data are encoded as a model's were."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,16 @@ from dcpred_tasks.schema.schema import (
 )
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_group
-from dcpred_tasks.storage.addresses import is_encoded, local_path
+from dcpred_tasks.storage.addresses import Address, TableAddress, group_of, local_path
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.tables.sources import import_command, import_first, kind_of
 
 
-def schema_of_array(x: str) -> Schema | None:
+def schema_of_array(x: Address) -> Schema | None:
     """The schema of the group that holds an array, or None. Raises DataError where it is damaged."""
-    if not is_encoded(x):
+    if not isinstance(x, TableAddress):
         return schema_of_stored(x)
-    group = x.rpartition("/")[0]
-    return read_schema(open_group(group).attrs[ATTRIBUTE], group)
+    return read_schema(open_group(group_of(x)).attrs[ATTRIBUTE], x.data)
 
 
 def schema_of_given(X: Any) -> Schema | None:
@@ -47,7 +47,7 @@ def schema_of_given(X: Any) -> Schema | None:
     return read_schema(attributes[ATTRIBUTE], "X") if ATTRIBUTE in attributes else None
 
 
-def find_rows(address: str | Path, name: str, model: str | Path, *, with_target: bool = False) -> str:
+def find_rows(address: str | Path, name: str, model: str | Path, *, with_target: bool = False) -> Address:
     """The address of array `name` of the data that a model, or a model trained on a data set, scores. Parquet
     is encoded while it is read. Raises DataError for another table, with the command that imports it as the
     model needs it.
@@ -69,16 +69,15 @@ def find_rows(address: str | Path, name: str, model: str | Path, *, with_target:
     raise import_first(local_path(address), " ".join(options))
 
 
-def _find_column(address: str | Path, name: str, model: str | Path) -> str:
+def _find_column(address: str | Path, name: str, model: str | Path) -> TableAddress:
     """The address of an array of a table in Parquet. Raises DataError."""
     from dcpred_tasks.tables.encoded_rows import plan_table
 
     table = plan_table(local_path(address), str(model))
-    there = dict(zarr_arrays.arrays_of(open_group(str(table))))
+    there = dict(zarr_arrays.arrays_of(open_group(table)))
     schema = schema_to_follow(model)
     target = schema.target
     name = "y" if name == target else name
-    found = str(table._replace(name=name))
     if name not in there:
         if name in [column.name for column in schema.sources]:
             raise DataError(
@@ -90,7 +89,7 @@ def _find_column(address: str | Path, name: str, model: str | Path) -> str:
             f"Cannot use {address}: it lacks {what}. Its columns besides the features are"
             f" {', '.join(sorted(set(there) - {'X'})) or 'none'}. Add the column, or name another."
         )
-    return found
+    return replace(table, name=name)
 
 
 def _without_schema(address: str, model: str | Path) -> DataError:
@@ -110,7 +109,7 @@ def _followed(model: str | Path) -> Schema | None:
         return None
 
 
-def check_same_encoding(x: str, artifact: Artifact) -> None:
+def check_same_encoding(x: Address, artifact: Artifact) -> None:
     """Raise DataError where an array and a model both have a schema and encode features differently."""
     _check_encoding(x, schema_of_array(x), artifact.schema, artifact.path)
 
@@ -124,7 +123,7 @@ def check_given_encoding(X: Any, schema: Schema | None, path: str | None = None)
     _check_encoding("X", schema_of_given(X) if schema is not None else None, schema, path)
 
 
-def _check_encoding(x: str, data: Schema | None, model: Schema | None, path: str | None) -> None:
+def _check_encoding(x: Address, data: Schema | None, model: Schema | None, path: str | None) -> None:
     if data is None or model is None or not (data.encodes or model.encodes):
         return
     difference = first_difference(data, model)

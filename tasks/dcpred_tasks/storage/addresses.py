@@ -16,12 +16,12 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar, overload
 from urllib.parse import quote, unquote
 
-from dcpred_tasks.errors import LIKE, DataError, SettingsError
+from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.storage.once import reading_once
 
 SERVERS = ("https", "http")
@@ -84,6 +84,8 @@ DELTA_OPTIONS = {
     },
 }
 
+LIKE = "/dcpred-like="  # in stored texts, between a table and the model that encodes it
+
 T = TypeVar("T")
 Options = tuple[tuple[str, str], ...]
 _options: ContextVar[Options] = ContextVar("storage_options", default=())
@@ -104,17 +106,17 @@ class StoreAddress:
         return f"{self.scheme}://{self.bucket}/{self.path}".rstrip("/")
 
 
-def path_on_disk(address: str | Path) -> Path | None:
+def path_on_disk(address: str | os.PathLike[str]) -> Path | None:
     """The path of an address on a disk; None for one on an object store. Raises DataError."""
     return None if is_remote(address) else Path(local_path(address))
 
 
-def is_remote(address: str | Path) -> bool:
+def is_remote(address: str | os.PathLike[str]) -> bool:
     """Whether an address is one of an object store, not a path."""
     return "://" in local_path(address)
 
 
-def local_path(address: str | Path) -> str:
+def local_path(address: str | os.PathLike[str]) -> str:
     """The address without `file://`, whose store takes a path in Zarr 3.1 that is not atomic. Raises
     DataError for a URL that lost a slash, and for what is not a path.
     """
@@ -159,8 +161,14 @@ def check_text(name: str) -> None:
         ) from None
 
 
-def absolute(address: str | Path) -> str:
+@overload
+def absolute(address: str | Path) -> str: ...
+@overload
+def absolute(address: "TableAddress") -> "TableAddress": ...
+def absolute(address: "str | Path | TableAddress") -> "Address":
     """The address, valid in every process. Raises DataError."""
+    if isinstance(address, TableAddress):
+        return address
     path = local_path(address)
     if "://" in path:
         return str(parse(path))
@@ -186,8 +194,9 @@ def below(address: str | Path, *names: str) -> str:
     return "/".join([local_path(address).rstrip("/"), *(name for name in names if name)])
 
 
-class TableAddress(NamedTuple):
-    """An array of a table that is encoded while it is read."""
+@dataclass(frozen=True)
+class TableAddress:
+    """An array of a table that is encoded while it is read. Its path is that of the table."""
 
     data: str
     """The file, folder or pattern."""
@@ -199,36 +208,46 @@ class TableAddress(NamedTuple):
     """The array; "" for the group."""
 
     def __str__(self) -> str:
-        group = f"{self.data.rstrip('/')}{LIKE}{quote(self.model, safe='')},{self.dtype}"
-        return f"{group}/{self.name}".rstrip("/")
+        return self.data if self.name in ("", "X") else f"{self.data}/{self.name}"
+
+    __fspath__ = __str__
 
 
-def table_address(address: str | Path) -> TableAddress | None:
-    """The parts of the address of an array of a table; None for any other address."""
-    data, encoding, rest = local_path(address).rpartition(LIKE)
+Address = TableAddress | str
+
+
+def stored_text(address: Address) -> str:
+    """The text of an address in plans, manifests and settings."""
+    if not isinstance(address, TableAddress):
+        return address
+    group = f"{address.data.rstrip('/')}{LIKE}{quote(address.model, safe='')},{address.dtype}"
+    return f"{group}/{address.name}".rstrip("/")
+
+
+def read_address(text: Any) -> Address:
+    """The address whose `stored_text` this is. Raises ValueError for a value that is not a text."""
+    if not isinstance(text, str):
+        raise ValueError(f"{text!r:.50} is not a str")
+    data, encoding, rest = text.rpartition(LIKE)
     if not encoding:
-        return None
+        return text
     group, _, name = rest.partition("/")
     model, _, dtype = group.rpartition(",")
     return TableAddress(data, unquote(model), dtype, name)
 
 
-def is_encoded(address: str | Path) -> bool:
-    """Whether an address is of a table that is encoded while it is read, or of an array of it."""
-    return LIKE in local_path(address)
+def group_of(array: Address) -> Address:
+    """The address of the group that holds an array."""
+    if isinstance(array, TableAddress):
+        return replace(array, name="")
+    return array.rstrip("/").rpartition("/")[0]
 
 
-def shown(address: str) -> str:
-    """An address for people: that of a table without the model that encodes it."""
-    table = table_address(address)
-    return address if table is None else table.data
-
-
-def lasting(address: str) -> str:
+def lasting(address: Address) -> str:
     """What stays of the address of an input in a later run of it: not the model and dtype of a table, and not
     the version of a Delta table.
     """
-    return DELTA_VERSION.sub("", shown(address))
+    return DELTA_VERSION.sub("", str(address))
 
 
 def parse(address: str) -> StoreAddress:

@@ -16,6 +16,7 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore, StorePath
 
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.storage.addresses import TableAddress
 
 
 class ComputedStore(Store):
@@ -27,7 +28,7 @@ class ComputedStore(Store):
     group     the metadata of the group and its arrays, in memory
     """
 
-    def __init__(self, address: str, identity: str, sizes: str, group: zarr.Group) -> None:
+    def __init__(self, address: TableAddress, identity: str, sizes: str, group: zarr.Group) -> None:
         super().__init__(read_only=True)
         self._is_open = True
         self.address, self.identity, self.sizes = address, identity, sizes
@@ -79,7 +80,7 @@ class ComputedStore(Store):
     __hash__ = None  # type: ignore[assignment]
 
     def __str__(self) -> str:
-        return self.address
+        return str(self.address)
 
     supports_writes = supports_deletes = supports_partial_writes = False
     supports_listing = True

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dcpred_tasks.errors import DataError, ResourceError
-from dcpred_tasks.storage.addresses import is_encoded, is_remote, local_path
+from dcpred_tasks.storage.addresses import is_remote, local_path
 from dcpred_tasks.storage.atomic_files import is_system_file
 from dcpred_tasks.storage.place import open_place
 
@@ -37,7 +37,7 @@ class Match(NamedTuple):
 def is_pattern(address: str | Path) -> bool:
     """Whether an address is a pattern: it has wildcards, and nothing on the disk has this name."""
     path = local_path(address)
-    if not _is_wild(path) or is_encoded(path):
+    if not _is_wild(path):
         return False
     return is_remote(path) or not os.path.lexists(path)
 

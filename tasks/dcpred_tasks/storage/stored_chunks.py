@@ -21,7 +21,7 @@ from dcpred_tasks.errors import DataError, DcpredError
 from dcpred_tasks.input_kinds import LABELS, is_a
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array, open_node
-from dcpred_tasks.storage.addresses import FILL, MISSING_CHUNKS, fills_missing_chunks
+from dcpred_tasks.storage.addresses import FILL, MISSING_CHUNKS, Address, fills_missing_chunks, group_of
 from dcpred_tasks.storage.atomic_files import is_system_file
 from dcpred_tasks.storage.computed_arrays import ComputedStore, computed
 from dcpred_tasks.storage.digests import digest, digest_json
@@ -113,7 +113,7 @@ def reads_as_fill(array: zarr.Array[Any]) -> bool:
     return not isinstance(array.store_path.store, BucketArrays) or array.shards is not None
 
 
-def check_complete(address: str, array: zarr.Array[Any]) -> None:
+def check_complete(address: Address, array: zarr.Array[Any]) -> None:
     """Raise DataError where a chunk is missing."""
     missing = next(missing_chunks(array), None)
     if missing is not None:
@@ -137,7 +137,7 @@ def check_given(data: Any, name: str) -> None:
         )
 
 
-def check_labels(address: str, array: zarr.Array[Any]) -> str:
+def check_labels(address: Address, array: zarr.Array[Any]) -> str:
     """A remark where chunks of class labels read as the fill value, "" where all are stored.
 
     By default Zarr does not store a chunk that only holds the fill value: a target sorted by class, or with
@@ -485,7 +485,7 @@ def _form(array: zarr.Array[Any], **more: str) -> str:
     return digest_json({"metadata": json.dumps(metadata, sort_keys=True, default=str), **more})
 
 
-def open_input(address: str, now: float, ids: Sequence[str] = ()) -> InputState:
+def open_input(address: Address, now: float, ids: Sequence[str] = ()) -> InputState:
     """The state of the array at an address.
 
     ids  names of columns of its data set: rows are unchanged only if those beside X are, too
@@ -494,8 +494,7 @@ def open_input(address: str, now: float, ids: Sequence[str] = ()) -> InputState:
     X = open_array(address)
     if (store := computed(X)) is not None:
         return _computed_state(X, store, now, ids)
-    state = input_state(address, X, now)
-    folder = address.rstrip("/").rpartition("/")[0]
+    state, folder = input_state(str(address), X, now), group_of(address)
     group = open_node(folder) if ids else None
     if not isinstance(group, zarr.Group):
         return state

@@ -13,7 +13,7 @@ import warnings
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -676,7 +676,7 @@ def address_of(node: zarr.Group | zarr.Array[Any]) -> str:
     """The address of a group or an array."""
     store = node.store_path.store
     if isinstance(store, ComputedStore):
-        return below(store.address, node.store_path.path)
+        return str(replace(store.address, name=node.store_path.path))
     if isinstance(store, BucketArrays) and store.bucket is not None:
         return below(str(store.bucket.where), node.store_path.path)
     if isinstance(store, zarr.storage.LocalStore):  # The root may be a relative path.
@@ -685,7 +685,7 @@ def address_of(node: zarr.Group | zarr.Array[Any]) -> str:
 
 
 def array_address(array: zarr.Array[Any] | zarr.Group) -> str | None:
-    """The address of an array or a group in every process, or None for one in memory."""
-    if isinstance(array.store_path.store, zarr.storage.MemoryStore):
+    """The address of an array or a group in every process, or None for one that is not stored."""
+    if isinstance(array.store_path.store, zarr.storage.MemoryStore | ComputedStore):
         return None
     return address_of(array)

@@ -23,7 +23,7 @@ from dcpred_tasks.artifacts.commit_records import ScoreRun, read_record
 from dcpred_tasks.errors import DataError, MissingChunkError, SettingsError, doubled
 from dcpred_tasks.scoring.outputs import STATUS, Values
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
-from dcpred_tasks.storage.addresses import shown
+from dcpred_tasks.storage.addresses import Address
 from dcpred_tasks.storage.atomic_files import partial_name, sync_directory
 from dcpred_tasks.storage.digests import digest, file_digest
 from dcpred_tasks.storage.place import local_file
@@ -44,7 +44,7 @@ IN_DELTA = {
 }
 
 
-def planned_ids(x: str, ids: tuple[str, ...], n_rows: int) -> tuple[str, ...]:
+def planned_ids(x: Address, ids: tuple[str, ...], n_rows: int) -> tuple[str, ...]:
     """The columns before the scores: the given ones, else the ids that import stored; empty: the numbers of
     rows. Raises DataError unless they exist.
     """
@@ -118,7 +118,7 @@ class StoredIds:
     """The ids of a finished run, from its Parquet files, in place of `Beside`: the input may have gone."""
 
     def __init__(self, run: ScoreRun) -> None:
-        self.run, self.data, self.names = run, shown(run.x), run.ids
+        self.run, self.data, self.names = run, str(run.x), run.ids
         self.block, self.table = 0, self._read(0)
 
     def types(self) -> dict[str, pa.DataType]:

@@ -6,7 +6,7 @@ rows, bit for bit.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -222,7 +222,7 @@ class EncodedTable(ComputedStore):
                 f"Cannot read {table.data}: the types of its columns changed after the run was planned. Begin"
                 " a new run."
             )
-        super().__init__(str(address), table.identity, table.sizes, _group(table, np.dtype(address.dtype)))
+        super().__init__(address, table.identity, table.sizes, _group(table, np.dtype(address.dtype)))
 
     def rows(self, name: str, start: int, stop: int, room: NDArray[Any] | None = None) -> NDArray[Any]:
         like = self.arrays[name]
@@ -365,7 +365,7 @@ def open_cells(data: str) -> TableReader:
 def open_table(address: TableAddress) -> EncodedTable:
     """The store of a table. It is opened again after a file changed."""
     table = find_table(address.data, address.model)
-    return _store(address._replace(name=""), table.identity, table.changes)
+    return _store(replace(address, name=""), table.identity, table.changes)
 
 
 @lru_cache(maxsize=8)

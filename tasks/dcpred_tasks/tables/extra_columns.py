@@ -30,7 +30,7 @@ from dcpred_tasks.schema.column import (
 from dcpred_tasks.schema.schema import IDS_ATTRIBUTE, Schema
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array, open_node
-from dcpred_tasks.storage.addresses import absolute, is_encoded, lasting, shown
+from dcpred_tasks.storage.addresses import Address, TableAddress, absolute, group_of, lasting
 from dcpred_tasks.storage.computed_arrays import computed
 from dcpred_tasks.tables.encoded_rows import EncodedTable, open_cells
 from dcpred_tasks.tables.score_columns import texts
@@ -184,7 +184,7 @@ def _features(X: zarr.Array[Any], columns: list[int], start: int, stop: int) -> 
 
 
 def find_columns(
-    x: str, n_rows: int, data: str | None, names: Sequence[str], *, elsewhere: bool = False, of: str = ""
+    x: Address, n_rows: int, data: str | None, names: Sequence[str], *, elsewhere: bool = False, of: str = ""
 ) -> Beside:
     """Columns of a data set by their names: all columns of a table; else features of X, the target, or
     one-dimensional arrays next to X.
@@ -196,7 +196,7 @@ def find_columns(
 
     Raises DataError if there is no such column, or its number of rows differs from the scored ones.
     """
-    where = data or shown(x)
+    where = data or str(x)
     grows = is_scored(x, data)  # since it was scored
     table = _table(x, data, of)
     if table is not None:
@@ -233,10 +233,10 @@ def _array_of(name: str, schema: Schema | None) -> str:
     return "" if name == TARGET and is_feature else name
 
 
-def _table(x: str, data: str | None, of: str) -> TableReader | None:
+def _table(x: Address, data: str | None, of: str) -> TableReader | None:
     """The reader of a data set that is a table: the one of the run, if that is scored."""
     if is_scored(x, data):
-        store = computed(open_array(x, of=of)) if is_encoded(x) else None
+        store = computed(open_array(x, of=of)) if isinstance(x, TableAddress) else None
         return store.reader if isinstance(store, EncodedTable) else None
     return open_cells(str(data)) if is_read_in_place(str(data)) else None
 
@@ -258,24 +258,24 @@ def _cells(
     return Beside(where, tuple(names), {}, table=table)
 
 
-def is_scored(x: str, data: str | None) -> bool:
+def is_scored(x: Address, data: str | None) -> bool:
     """Whether a data set is the scored one."""
-    return data is None or absolute(data) in (_folder(x), x, shown(x), lasting(x))
+    return data is None or absolute(data) in (group_of(x), str(x), lasting(x))
 
 
-def stored_ids(x: str) -> tuple[str, ...]:
+def stored_ids(x: Address) -> tuple[str, ...]:
     """Names of the ids that import stored for the rows of X; empty if there are none."""
     group, _ = _opened(x, None)
     names = None if group is None else group.attrs.get(IDS_ATTRIBUTE)
     return texts(names) or ()
 
 
-def _opened(x: str, data: str | None) -> tuple[zarr.Group | None, zarr.Array[Any] | None]:
+def _opened(x: Address, data: str | None) -> tuple[zarr.Group | None, zarr.Array[Any] | None]:
     """The group of a data set and its X, if they exist."""
     if data is None:
         X = open_array(x)
         try:
-            node = open_node(_folder(x))
+            node = open_node(group_of(x))
         except DataError:  # an array outside of a group
             return None, X
         return (node if isinstance(node, zarr.Group) else None), X
@@ -286,10 +286,6 @@ def _opened(x: str, data: str | None) -> tuple[zarr.Group | None, zarr.Array[Any
         return node, open_array(zarr_arrays.find_array(data, "X"))
     except DataError:
         return node, None
-
-
-def _folder(address: str) -> str:
-    return address.rstrip("/").rpartition("/")[0]
 
 
 def _unknown(name: str, where: str, there: list[str], *, elsewhere: bool) -> DataError:

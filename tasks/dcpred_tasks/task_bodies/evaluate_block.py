@@ -28,6 +28,7 @@ from dcpred_tasks.scoring.scorer import score_rows, warm_up
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics, unscored
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array
+from dcpred_tasks.storage.addresses import Address
 from dcpred_tasks.storage.store_requests import Retrying
 from dcpred_tasks.task_bodies.score_block import planned_artifact
 
@@ -38,8 +39,8 @@ class EvaluationJob:
 
     model: str
     model_hash: str
-    x: str
-    y: str
+    x: Address
+    y: Address
     chunk_rows: int
     """Rows read at once."""
     early: bool = False
