@@ -276,14 +276,14 @@ def measure_call(
 
 
 @lru_cache
-def measured_linear_ns(n_features: int, *, stream_bytes: int = 0, repeats: int = REPEATS) -> float:
+def measured_linear_ns(n_features: int, *, stream_bytes: int = 0) -> float:
     """Nanoseconds of a float32 `X @ w` from memory here, once per process: the minimum of many."""
     width = padded_features(n_features)
     rows = np.ones((max((stream_bytes or STREAM_BYTES) // (4 * width), 1), width), np.float32)
     w = np.linspace(-1, 1, width, dtype=np.float32)
     with one_thread():
         loops = _loops(lambda: rows @ w)
-        return 1e9 * min(_seconds(lambda: rows @ w, loops) for _ in range(repeats)) / len(rows)
+        return 1e9 * min(_seconds(lambda: rows @ w, loops) for _ in range(REPEATS)) / len(rows)
 
 
 def _measure(

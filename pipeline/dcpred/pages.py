@@ -220,11 +220,11 @@ def headlines(owner: type, document: Mapping[str, Any]) -> list[tuple[str, str]]
     ]
 
 
-def table_of(owner: type, rows: Sequence[Mapping[str, Any]], title: str = "", text: str = "") -> Table:
+def table_of(owner: type, rows: Sequence[Mapping[str, Any]]) -> Table:
     """Documents of a result class, whose fields state the columns. Texts are left-aligned."""
     heads, *lines = cells_of(owner, rows)
     texts = [facts.unit is Unit.TEXT for _, facts in columns_of(owner, rows)].count(True)
-    return Table(heads, [[plain(cell) for cell in line] for line in lines], title, text, texts=texts)
+    return Table(heads, [[plain(cell) for cell in line] for line in lines], texts=texts)
 
 
 def counted(n: int, one: str, many: str) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from dcpred.plan import BlockPlan
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.manifest import make_manifest
 from dcpred_tasks.artifacts import commit_records
@@ -238,11 +237,7 @@ def rewrite_block(output: Path, rng: Random, alter: Callable[[dict[str, Any]], N
     Path(run.output, run.record_name(record.block)).unlink()
     commit_records.commit(run, new)
     ledger.withdraw_manifest()
-    ledger.finish(
-        make_manifest(
-            Ledger(run, ledger.n_blocks), BlockPlan(run.n_rows, run.chunk_rows, run.block_rows, 0), 0
-        )
-    )
+    ledger.finish(make_manifest(Ledger(run, ledger.n_blocks), 0))
 
 
 def wrong_scores(values: dict[str, Any]) -> None:

@@ -35,7 +35,7 @@ from dcpred_tasks.schema.frames import is_frame, is_numeric
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.place import open_place
-from dcpred_tasks.storage.zarr_arrays import plain_text
+from dcpred_tasks.storage.zarr_arrays import plain_text, stored_address
 from dcpred_tasks.task_bodies.evaluate_block import label_numbers, labels_of, part_values
 
 COPY_BYTES = 16 * 2**20
@@ -76,7 +76,7 @@ def write_data(
         X, y, weight, more = training_data(X, y, weight)
         names = names or more
         every = {"X": X, "y": y, "weight": weight}
-        given = {name: array for name, array in every.items() if not (array is None or _is_stored(array))}
+        given = {name: a for name, a in every.items() if a is not None and stored_address(a) is None}
         place = open_place(address)
         if not place.is_there():
             attributes = {
@@ -92,17 +92,11 @@ def write_data(
     return set(given)
 
 
-def _is_stored(array: Any) -> bool:
-    return isinstance(array, zarr.Array) and zarr_arrays.array_address(array) is not None
-
-
 def address_of_rows(
     array: Any, name: str, group: zarr.Group, folder: Path, attributes: dict[str, Any] | None = None
 ) -> str:
-    if isinstance(array, zarr.Array):
-        address = zarr_arrays.array_address(array)
-        if address is not None:
-            return address
+    if (address := stored_address(array)) is not None:
+        return address
     _write(array, name, group, attributes)
     return f"{folder}/data.zarr/{name}"
 

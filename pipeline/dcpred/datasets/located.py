@@ -93,7 +93,7 @@ def located(
                 " Pass an array, too; of a frame its column, and the frame without it."
             )
     _check_lengths(arrays)
-    addresses = {name: _address(array) for name, array in arrays.items() if array is not None}
+    addresses = {name: zarr_arrays.stored_address(a) for name, a in arrays.items() if a is not None}
     if all(addresses.values()):
         yield Addresses(str(addresses["X"]), addresses.get("y") or "", addresses.get("sample_weight"))
         return
@@ -143,10 +143,6 @@ def _check_lengths(arrays: Mapping[str, Any]) -> None:
 def check_target(y: Any) -> None:
     if y is None or (isinstance(y, str) and not y):
         raise DataError(f"Cannot use y={y!r}: it names no targets. Pass an array, or the name of one.")
-
-
-def _address(array: Any) -> str | None:
-    return zarr_arrays.array_address(array) if isinstance(array, zarr.Array) else None
 
 
 def check_names(**given: Any) -> None:

@@ -260,7 +260,7 @@ def refresh(
 
 def _stored(data: Any, x: str, model: str | Path) -> Address:
     """The address of stored rows, or the pattern of several."""
-    if isinstance(data, zarr.Array) and (address := zarr_arrays.array_address(data)) is not None:
+    if (address := zarr_arrays.stored_address(data)) is not None:
         return address
     if isinstance(data, zarr.Group):
         data = zarr_arrays.address_of(data)

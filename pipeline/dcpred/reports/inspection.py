@@ -144,10 +144,6 @@ def _named(line: Mapping[str, Any]) -> str:
     return str(line["feature"] if line["name"] is None else line["name"])
 
 
-def _map_text(r: Mapping[str, Any]) -> str | None:
-    return map_in_words(r["feature_map"])
-
-
 def _cost_text(r: Mapping[str, Any]) -> Any:
     return r["predicted_cost"] or "measured by dcpred evaluate"
 
@@ -188,7 +184,7 @@ class ModelFacts:
     )
     gaps: ModelGaps | None = result_field("Missing values; None if the model refuses them.", text=_gaps_text)
     feature_map: dict[str, Any] | None = result_field(
-        "The feature map; None without one.", of=MapFacts, text=_map_text
+        "The feature map; None without one.", of=MapFacts, text=lambda r: map_in_words(r["feature_map"])
     )
     schema: dict[str, Any] | None = result_field(
         "The columns of the training table; None for a matrix.", of=SchemaDocument, text=_schema_lines

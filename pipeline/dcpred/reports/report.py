@@ -74,7 +74,7 @@ from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.addresses import Address, absolute, below, check_options, local_path, path_on_disk
 from dcpred_tasks.storage.addresses import storage_options as given_options
-from dcpred_tasks.storage.atomic_files import decoded, read_plain
+from dcpred_tasks.storage.atomic_files import read_json
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.tables.sources import is_importable
 from dcpred_tasks.training.settings import Settings, in_effect
@@ -633,7 +633,7 @@ def _of_file(path: Path) -> Page:
             f"Cannot make a report of {path}: it has {path.stat().st_size:,} bytes. Check the path."
         )
     try:
-        document = decoded(read_plain(path)[0], path)
+        document = read_json(path)
     except ValueError as error:
         raise DataError(
             f"Cannot make a report of {path}: it is not readable ({error}). Check the path."
@@ -683,7 +683,7 @@ def _search_of(address: str) -> list[Section]:
         return []
     path = model.with_name(f"{last_name(address)}{TUNED}")
     try:
-        search = checked_search(decoded(read_plain(path)[0], path).get("found"))
+        search = checked_search(read_json(path).get("found"))
     except (OSError, ValueError):
         return []
     artifact = open_artifact(address)

@@ -173,9 +173,7 @@ class ScoreReport(Summary):
     )
 
 
-def make_manifest(
-    ledger: Ledger, plan: BlockPlan, scored: int, input_run: str | None = None
-) -> dict[str, Any]:
+def make_manifest(ledger: Ledger, scored: int, input_run: str | None = None) -> dict[str, Any]:
     """The manifest with its checksum.
 
     scored     blocks that this call scored

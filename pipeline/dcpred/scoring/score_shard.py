@@ -143,7 +143,7 @@ def _finish(
             write_tables(whole, finishing, workers)
             more = score_all(whole, finishing, workers, request.tolerance, whole.note_withdrawn)
             done = Done(done.blocks + more.blocks, done.seconds + more.seconds)
-            manifest = make_manifest(whole, plan, done.blocks)
+            manifest = make_manifest(whole, done.blocks)
             lease.check()
             finishing.check()
             manifest = whole.finish(manifest)

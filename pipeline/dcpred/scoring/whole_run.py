@@ -57,7 +57,7 @@ def score_all_rows(
         show_how(ledger.run, workers)
         write_tables(ledger, lease, workers)
         scored = score_all(ledger, lease, workers, request.tolerance)
-        manifest = make_manifest(ledger, plan, scored.blocks, planned[0].run if repaired else None)
+        manifest = make_manifest(ledger, scored.blocks, planned[0].run if repaired else None)
         lease.check()
         manifest = ledger.finish(manifest)
         deliver_finished(ledger, request.delta, restores)

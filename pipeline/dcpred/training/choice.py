@@ -37,7 +37,7 @@ from dcpred.training.metrics import compare, standard_error
 from dcpred.training.policy import ACCURACY, DEFAULT, STANDARD, THOROUGH, Budget, SearchPolicy
 from dcpred.training.quality import quality_name, shown
 from dcpred.training.reports import SHAPE, Point, TrainReport, TuneReport
-from dcpred.training.scratch import distrusted, make_scratch, own_mark, search_folder
+from dcpred.training.scratch import clear_scratch, distrusted, make_scratch, own_mark, search_folder
 from dcpred.training.search import Found, Search
 from dcpred.training.search_result import found_before
 from dcpred.training.steps import Known, Training
@@ -504,11 +504,7 @@ def _prepared(scratch: Path, run: str) -> bool:
         by = "of other data, settings or budget" if is_own_code else "by another version of dcpred"
         show(f"removing files of a search {by} in {scratch}")
     write_json(scratch / MARK, {})  # The directory is ours, and of no run until all else is removed.
-    for entry in scratch.iterdir():
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        elif entry.name != MARK and not LEASE_FILES.fullmatch(entry.name):
-            entry.unlink()
+    clear_scratch(scratch)
     (scratch / "survey").mkdir()
     write_json(scratch / MARK, own_mark(run))
     return False

@@ -142,6 +142,15 @@ def own_mark(run: str) -> dict[str, str]:
     return {"run": run, "code": scratch_code()}
 
 
+def clear_scratch(scratch: Path) -> None:
+    """Remove all files but those that state the owner."""
+    for entry in scratch.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != MARK and not LEASE_FILES.fullmatch(entry.name):
+            entry.unlink()
+
+
 @contextmanager
 def claimed(scratch: Path, identity: Identity, model: Path) -> Iterator[None]:
     """Make or resume the scratch directory of this training, without files of other code, and hold it."""
@@ -152,11 +161,7 @@ def claimed(scratch: Path, identity: Identity, model: Path) -> Iterator[None]:
         goes_on = mark.exists() and read_own_json(mark) == identity.mark()
         if mark.exists() and not goes_on:
             show(f"{scratch} holds temporary files of another version of dcpred; starting anew")
-            for entry in scratch.iterdir():
-                if entry.is_dir():
-                    shutil.rmtree(entry)
-                elif entry.name != MARK and not LEASE_FILES.fullmatch(entry.name):
-                    entry.unlink()
+            clear_scratch(scratch)
         if not goes_on:
             write_json(mark, identity.mark())
         for folder in ("survey", "leaves", "rows-0"):

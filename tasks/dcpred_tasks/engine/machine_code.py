@@ -155,7 +155,7 @@ def _own_features() -> set[str]:
 
 
 FOLDER = Path(__file__).parent
-BITCODE, MADE_OF, ENTRY = "engine.bc", "engine.json", "score"
+BITCODE, ENTRY = "engine.bc", "score"
 PATIENCE_SECONDS = 600.0  # longest wait for another process that compiles (five seconds on an idle core)
 LOOK_SECONDS = 0.1  # time between two checks
 WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH

@@ -689,3 +689,8 @@ def array_address(array: zarr.Array[Any] | zarr.Group) -> str | None:
     if isinstance(array.store_path.store, zarr.storage.MemoryStore | ComputedStore):
         return None
     return address_of(array)
+
+
+def stored_address(array: Any) -> str | None:
+    """The address of an array of Zarr; None for one in memory, and for other values."""
+    return array_address(array) if isinstance(array, zarr.Array) else None

@@ -168,10 +168,10 @@ def joint_ridge(
     return solution[:-1], solution[-1]
 
 
-def solve_positive(A: FloatArray, b: NDArray[np.float64], lower: bool = True) -> FloatArray:
-    """A⁻¹ b for a symmetric matrix, positive definite up to rounding; `lower` is the factored triangle."""
+def solve_positive(A: FloatArray, b: NDArray[np.float64]) -> FloatArray:
+    """A⁻¹ b for a symmetric matrix, positive definite up to rounding."""
     try:
-        factor = cho_factor(A, lower=lower, check_finite=False)
+        factor = cho_factor(A, lower=True, check_finite=False)
         solution: FloatArray = cho_solve(factor, b, check_finite=False)
     except LinAlgError:  # Rounding took the smallest eigenvalue below zero.
         solution = np.asarray(np.linalg.lstsq(A, b, rcond=None)[0], np.float64)
