@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dcpred_tasks.dtypes import Status
+from dcpred_tasks.model.bins import fit_bins
 from dcpred_tasks.model.compact_model import Model, Reference, score_rows
 from dcpred_tasks.model.moments import feature_reference, raw_moments
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.result_fields import ABSENT
 from dcpred_tasks.row_sampling import at_most, one_of_each
-from dcpred_tasks.scoring.drift import drift, feature_shifts, leaf_drift
+from dcpred_tasks.scoring.drift import describe_drift, drift, feature_shifts, leaf_drift
 from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.scoring.outputs import columns, default_outputs, encode_outputs
 from dcpred_tasks.scoring.statistics import (
@@ -151,8 +153,36 @@ def test_reference_of_many_rows_far_from_zero() -> None:
     X = rng.normal(1.6e9, 2.0, (10_000, 2))
     found = feature_reference(Scaling(np.full(2, 1.6e9), np.ones(2)), X)
     assert_allclose(found.sd, X.std(axis=0), rtol=1e-9)
-    left_out = feature_reference(Scaling(np.array([5.0, 0.0]), np.array([0.0, 1.0])), X)
-    assert (left_out.mean[0], left_out.sd[0]) == (5.0, 0.0)
+    left_out = feature_reference(Scaling(np.array([1.6e9, 0.0]), np.array([0.0, 1.0])), X)
+    assert_allclose(left_out.mean[0], X[:, 0].mean(), rtol=1e-12)
+    assert_allclose(left_out.sd[0], X[:, 0].std(), rtol=1e-9)
+    X[0, 0] = 1e300
+    assert np.isfinite(feature_reference(Scaling(np.array([1.6e9, 0.0]), np.array([0.0, 1.0])), X).sd[0])
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_shift_of_a_feature_that_the_scaling_leaves_out_is_found(earlier: bool) -> None:
+    X = np.random.default_rng(0).normal([1.0, 5.0, 2.0], [1.0, 2.0, 0.0], (900, 3))
+    model = random_model(3, d=3)
+    scaling = Scaling(X.mean(axis=0), np.array([1.0, 0.0, 0.0]))
+    bins = fit_bins(X, X.min(axis=0), X.max(axis=0), np.zeros((9, model.n_outputs)), {})
+    reference = feature_reference(scaling, X)
+    if earlier:
+        reference = replace(
+            reference, sd=reference.sd * [1, 0, 0], mean=reference.mean + np.array([0, 0.1, 0])
+        )
+    model = replace(model, scaling=scaling, bins=bins, reference=reference, uncertainty=None)
+    for by, expected in ((0.0, 0.0), (200.0, 100.0)):
+        moved = X + np.array([0, by, 0])
+        gathered = observed(model, moved, cuts=(100,))
+        features = describe_drift(model, gathered, None, None).features
+        assert features is not ABSENT
+        shift = next(top.shift for top in features.top if top.feature == 1)
+        assert shift == pytest.approx(expected, rel=0.1, abs=0.1)
+        assert all(top.spread_shift == pytest.approx(0, abs=0.2) for top in features.top)
+    gathered.moments.mean[1] = gathered.moments.squares[1] = 0.0  # as in records of earlier versions
+    features = describe_drift(model, gathered, None, None).features
+    assert all((top.shift, top.spread_shift) == (0, 0) for top in features.top if top.feature == 1)
 
 
 @pytest.mark.parametrize("stride", [1, 3, 64])

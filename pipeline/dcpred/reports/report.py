@@ -68,6 +68,7 @@ from dcpred_tasks.evaluation.counts import known_targets
 from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model.compact_model import Model, Scores, score_rows
 from dcpred_tasks.model.contributions import known_importances
+from dcpred_tasks.model.moments import known_reference
 from dcpred_tasks.result_fields import document_of
 from dcpred_tasks.scoring.outputs import DECISION
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -214,7 +215,7 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
         text += f" {counted(len(coded), 'encoded feature is', 'encoded features are')} omitted."
     if map_text := map_in_words(describe_map(model.scaling)):
         text += f" {plain(map_text[0].upper() + map_text[1:], 500)}; means and deviations are raw."
-    reference = model.reference
+    reference = known_reference(model)
     assert reference is not None
     lines = [
         [

@@ -1,14 +1,20 @@
 """Means and standard deviations of features, gathered part by part; missing values are counted separately."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray
-from dcpred_tasks.model.compact_model import Reference
+from dcpred_tasks.model.bins import Bins
+from dcpred_tasks.model.compact_model import Model, Reference
 from dcpred_tasks.model.one_hot import LARGEST_CODE
 from dcpred_tasks.model.scaling import Scaling
 
 REFERENCE_ROWS = 2**12  # rows converted at once
+LARGEST_LEFT_OUT = 1e30  # of values that the scaling leaves out; records have moments in single precision
+    1e30  # of values that the scaling leaves out: in a record their moments are single precision
+)
 
 
 def feature_reference(scaling: Scaling, sample: NDArray[np.generic]) -> Reference:
@@ -20,11 +26,13 @@ def feature_reference(scaling: Scaling, sample: NDArray[np.generic]) -> Referenc
 
 
 def as_features(scaling: Scaling, X: NDArray[np.generic]) -> FloatArray:
-    """Raw rows scaled as by `scaling.of_features()`, float64 (n, n_features). Numbers of a one-hot encoded
-    feature that are too large to be squared are limited. A missing value is NaN. A target-encoded category is
-    its first mean.
+    """Raw rows scaled as by `scaling.of_features()`, float64 (n, n_features), and only shifted where that has
+    the factor 0. Numbers of a one-hot encoded feature that are too large to be squared are limited, and so
+    are left-out features. A missing value is NaN. A target-encoded category is its first mean.
     """
-    rows = scaling.of_features().exact(X)
+    rows = _units(scaling).exact(X)
+    if (left_out := scaling.of_features().factor == 0).any():
+        rows[:, left_out] = np.clip(rows[:, left_out], -LARGEST_LEFT_OUT, LARGEST_LEFT_OUT)
     if scaling.coding is not None:
         own = scaling.coding.is_coded[: scaling.n_features]
         rows[:, own] = np.clip(rows[:, own], -2.0 * LARGEST_CODE, 2.0 * LARGEST_CODE)
@@ -33,12 +41,61 @@ def as_features(scaling: Scaling, X: NDArray[np.generic]) -> FloatArray:
 
 def raw_moments(scaling: Scaling, moments: "Moments") -> Reference:
     """Mean and sd of raw features from moments of rows `as_features`, and the share of missing values in
-    models with them; a feature of factor 0, or without values, has mean μ and sd 0.
+    models with them; a feature without values has mean μ and sd 0.
     """
     gaps = 1.0 - moments.values / max(moments.n, 1) if scaling.knows_gaps else None
-    scaling = scaling.of_features()
-    factor = np.where(scaling.factor == 0, 1.0, scaling.factor)
-    return Reference(scaling.shift + moments.mean / factor, moments.sd / np.abs(factor), gaps)
+    scaling = _units(scaling)
+    return Reference(scaling.shift + moments.mean / scaling.factor, moments.sd / np.abs(scaling.factor), gaps)
+
+
+def _units(scaling: Scaling) -> Scaling:
+    """`scaling.of_features()`, where a factor of 0 is 1: what kernels leave out may still move."""
+    own = scaling.of_features()
+    return replace(own, factor=np.where(own.factor == 0, 1.0, own.factor))
+
+
+def known_reference(model: Model) -> Reference | None:
+    """The reference of the raw features of a model. Earlier versions took no sd of features that the scaling
+    leaves out: that of their bins replaces it.
+    """
+    if model.reference is None:
+        return None
+    found = model.reference.first(model.n_features)
+    unknown = (model.scaling.of_features().factor == 0) & (found.sd == 0)
+    if model.scaling.targets is not None:
+        unknown[model.scaling.targets.feature] = False  # Bins are of categories, and the reference of means.
+    if model.bins is None or not unknown.any():
+        return found
+    mean, sd = found.mean.copy(), found.sd.copy()
+    for j in np.flatnonzero(unknown).tolist():
+        mean[j], sd[j] = _binned_moments(model.bins, j) or (mean[j], sd[j])
+    return replace(found, mean=mean, sd=sd)
+
+
+def _binned_moments(bins: Bins, feature: int) -> tuple[float, float] | None:
+    """The mean and sd of training rows in the middles of their bins; None without any."""
+    edges, rows = bins.edges[feature][:-1], bins.rows[bins.slots[feature]][1:-2]
+    if not rows.sum():
+        return None
+    middle = (edges[1:] + edges[:-1]) / 2
+    mean = float(np.average(middle, weights=rows))
+    return mean, float(np.sqrt(np.average((middle - mean) ** 2, weights=rows)))
+
+
+def scored_reference(model: Model, moments: "Moments", training: Reference | None) -> Reference:
+    """Mean and sd of scored rows. A feature that the scaling leaves out has those of training where they are
+    unknown: in records of earlier versions, and beside their models without bins.
+    """
+    found = raw_moments(model.scaling, moments)
+    if training is None:
+        return found
+    unknown = (moments.mean == 0) & (moments.squares == 0)
+    if model.bins is None:
+        unknown |= training.sd == 0
+    unknown &= model.scaling.of_features().factor == 0
+    return replace(
+        found, mean=np.where(unknown, training.mean, found.mean), sd=np.where(unknown, training.sd, found.sd)
+    )
 
 
 class Moments:

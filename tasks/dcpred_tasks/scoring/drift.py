@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.compact_model import Model, Reference
-from dcpred_tasks.model.moments import raw_moments
+from dcpred_tasks.model.moments import known_reference, scored_reference
 from dcpred_tasks.result_fields import ABSENT
 from dcpred_tasks.schema.schema import Schema
 from dcpred_tasks.scoring.drift_fields import (
@@ -197,8 +197,8 @@ def describe_drift(
     """
     outputs = [f"score of {name}" for name in model.classes[-model.n_outputs :]] or ["prediction"]
     compared = *(model.scaling.labels(names) or [ABSENT] * model.n_features), *outputs
-    training = None if model.reference is None else model.reference.first(model.n_features)
-    scored, leaves = raw_moments(model.scaling, gathered.moments), (model.leaf_rows, gathered.leaf_rows)
+    training, leaves = known_reference(model), (model.leaf_rows, gathered.leaf_rows)
+    scored = scored_reference(model, gathered.moments, training)
     return drift(training, scored, *leaves, model.bins, gathered.bin_rows, ignored, names, compared, schema)
 
 
