@@ -13,8 +13,6 @@ from dcpred_tasks.model.scaling import Scaling
 
 REFERENCE_ROWS = 2**12  # rows converted at once
 LARGEST_LEFT_OUT = 1e30  # of values that the scaling leaves out; records have moments in single precision
-    1e30  # of values that the scaling leaves out: in a record their moments are single precision
-)
 
 
 def feature_reference(scaling: Scaling, sample: NDArray[np.generic]) -> Reference:
