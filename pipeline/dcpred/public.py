@@ -4,6 +4,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
+from contextvars import ContextVar
 from dataclasses import fields
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -17,7 +18,14 @@ from dcpred_tasks.training.settings import Settings
 
 R = TypeVar("R")
 P = ParamSpec("P")
+OPTIONS: ContextVar[Mapping[str, str] | None] = ContextVar("OPTIONS", default=None)
+"""The options of the command that calls a function, by parameter; none in Python."""
 SETTING_NAMES = tuple(field.name for field in fields(Settings))
+
+
+def option_of(parameter: str) -> str:
+    """What the caller calls a parameter: its name, or the option of the command."""
+    return (OPTIONS.get() or {}).get(parameter, parameter)
 
 
 def typed(function: Callable[P, R]) -> Callable[P, R]:

@@ -27,7 +27,7 @@ from dcpred.reports.report import report as report_of
 from dcpred.training import choice as tuning
 from dcpred.training.choice import choose_settings, decision_in_words
 from dcpred.training.fit import fit_model, training_hashes
-from dcpred.training.policy import CLASSES, DEFAULT, Budget, Deadline, parse_budget
+from dcpred.training.policy import CLASSES, DEFAULT, Budget, Deadline, parse_budget, rounded_up
 from dcpred.training.reports import TuneReport
 from dcpred.training.train import train
 from dcpred.training.tune import tune
@@ -244,10 +244,59 @@ def test_another_point_of_a_search_is_trained_without_a_search(
         assert report.chosen["cost_ratio"] == point["cost_ratio"]
         assert load_model(model).model.n_features == 6
     assert tune(few, tmp_path / "choice", **earlier).settings == tuned.report.settings
-    with pytest.raises(SettingsError, match="no point of its Pareto front is within the budget"):
+    least = rounded_up(cheap["cost_ratio"])
+    words = (
+        f"no point of its Pareto front is within the budget of 0.1x; the cheapest one takes {least}. Allow"
+    )
+    with pytest.raises(SettingsError, match=words):
         tune(few, tmp_path / "none", budget="0.1x", **earlier)
+    alone = {"seconds": 5.0, "metric": "accuracy", "references": True, "short": True}
+    for name, value in alone.items():
+        with pytest.raises(SettingsError, match=f"Cannot combine {name} with search: it is for a new search"):
+            tune(few, tmp_path / "none", **earlier, **{name: value})
     with pytest.raises(SettingsError, match=r"there is no .*other\.tuned\.json\. Search without it\."):
         tune(few, tmp_path / "none", search=tmp_path / "other")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_search_shows_nothing_of_other_rows(
+    few: Path, data: Path, tuned: Tuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its quality is that of its own rows, and so is the time that it took."""
+    monkeypatch.setattr("dcpred.training.choice.Search.run", cut_off)
+    point = tuned.report.frontier[0]
+    budget = f"{point['cost_ratio']:.6f}1x"
+    same, other = (
+        tune(one, tmp_path / one.parent.name, search=tuned.folder / "m", budget=budget, workers=1)
+        for one in (data, few)
+    )
+    assert same.chosen["accuracy"] == point["accuracy"]
+    assert same.seconds.keys() == other.seconds.keys() == {"train"}
+    assert {one["accuracy"] for one in (other.chosen, *other.frontier)} == {None}
+    assert other.trace == []
+    shown = rendering.shown(TuneReport, asdict(other))
+    assert "a search on other rows, which does not show the quality on these" in shown
+    assert "too few rows" not in shown
+    again = tune(few, tmp_path / "again", search=other.model, workers=1)
+    assert again.settings == point["settings"]
+
+
+def test_a_search_of_other_data_is_refused(tuned: Tuned, tmp_path: Path) -> None:
+    X, y = rings(60, 0)
+    three = np.arange(60) % 3
+    others = {
+        "the number of features: 6 against 5": make_group(tmp_path / "5.zarr", X[:, 1:], y),
+        "the number of classes: 2 against 3": make_group(tmp_path / "classes.zarr", X, three),
+    }
+    for words, other in others.items():
+        with pytest.raises(SettingsError, match=rf"m: it is of other data \({words}\)\. Search without it"):
+            tune(other, tmp_path / "none", search=tuned.folder / "m")
+    same = make_group(tmp_path / "task.zarr", X, y)
+    with pytest.raises(SettingsError, match=r"\(the task: classification against regression\)"):
+        tune(same, tmp_path / "none", search=tuned.folder / "m", task="regression")
+    zarr.open_group(same)["X"].attrs["feature_names"] = list("abcdef")
+    with pytest.raises(SettingsError, match=r"\(the names of features\)"):
+        tune(same, tmp_path / "none", search=tuned.folder / "m")
     assert not (tmp_path / "none").exists()
 
 

@@ -12,10 +12,13 @@ from typing import Any
 import click
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import dcpred
+from dcpred.cli.main import main
 from dcpred.cli.options import DurationType
 from dcpred.cost import PredictedCost
+from dcpred.public import option_of
 from dcpred.training import search as searching
 from dcpred.training.choice import decision_in_words
 from dcpred.training.metrics import ERROR, LOG_LOSS, Metric, compare
@@ -522,9 +525,9 @@ def test_chance_accepts_a_candidate_as_often_as_the_level_says(tables: Any, metr
         ({"seconds": float("nan")}, "Cannot use seconds=nan: it is not a time. Pass a number above 0."),
         (
             {"seconds": 5.0, "settings": {"landmarks": 4}},
-            "Cannot combine seconds 5.0 with settings: it is for",
+            "Cannot combine seconds with settings: it is for",
         ),
-        ({"references": True, "settings": {"landmarks": 4}}, "Cannot combine references True with settings"),
+        ({"references": True, "settings": {"landmarks": 4}}, "Cannot combine references with settings"),
     ],
 )
 def test_wrong_options_of_a_search_are_refused_in_a_sentence(
@@ -535,11 +538,22 @@ def test_wrong_options_of_a_search_are_refused_in_a_sentence(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("options", "name"), [(["--time", "5s"], "--time"), (["--prefer", "accuracy"], "--prefer")]
+)
+def test_a_command_names_its_options(tmp_path: Path, options: list[str], name: str) -> None:
+    given = ["train", str(tmp_path / "no data"), str(tmp_path / "m"), "--set", "landmarks=4", *options]
+    result = CliRunner().invoke(main, given)
+    assert result.exit_code == SettingsError.exit_code
+    assert f"Cannot combine {name} with settings: it is for" in result.output
+    assert option_of("seconds") == "seconds"
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("30s", 30.0), ("1.5m", 90.0), ("2h", 7200.0)])
 def test_a_time_has_its_unit(text: str, seconds: float) -> None:
     assert DurationType().convert(text, None, None) == seconds
-    for wrong in (text[:-1], "s", "5d"):
-        with pytest.raises(click.BadParameter, match=r"is not a time\. Write 30s, 10m or 1h\."):
+    for wrong in (text[:-1], "s", "5d", f"-{text}", "0s", "nans", "infs"):
+        with pytest.raises(click.BadParameter, match=r"is not a time above 0\. Write 30s, 10m or 1h\."):
             DurationType().convert(wrong, None, None)
 
 

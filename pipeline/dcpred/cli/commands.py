@@ -24,6 +24,7 @@ from dcpred.cli.options import (
     storage_option,
 )
 from dcpred.parameters import HEADING, Parameter, parameters_in
+from dcpred.public import OPTIONS
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.label_rule import given_costs
@@ -110,7 +111,7 @@ def command(
             run = cluster_options(run)
             params.extend(_options_of(run))
         help_text = "\n\n".join(filter(None, (words.help(text), inspect.getdoc(body))))
-        return kind(name, params=[*params, *last], callback=_checked(run), help=help_text)
+        return kind(name, params=[*params, *last], callback=_checked(run, params), help=help_text)
 
     return decorate
 
@@ -120,7 +121,10 @@ def _options_of(run: Callable[..., Any]) -> list[click.Parameter]:
     return list(reversed(run.__dict__.pop("__click_params__", [])))
 
 
-def _checked(run: Callable[..., Any]) -> Callable[..., Any]:
+def _checked(run: Callable[..., Any], params: Sequence[click.Parameter]) -> Callable[..., Any]:
+    """The same with wrong use refused, and with the names of options in other errors."""
+    names_of = {param.name: param.opts[0] for param in params if isinstance(param, click.Option)}
+
     @wraps(run)
     def checked(**options: Any) -> Any:
         for check, names in CHECKS:
@@ -128,7 +132,11 @@ def _checked(run: Callable[..., Any]) -> Callable[..., Any]:
                 check(*(options.get(name) for name in names))
             except SettingsError as error:
                 raise click.UsageError(str(error)) from None
-        return run(**options)
+        token = OPTIONS.set({name: option for name, option in names_of.items() if name})
+        try:
+            return run(**options)
+        finally:
+            OPTIONS.reset(token)
 
     return checked
 

@@ -280,9 +280,12 @@ class DurationType(click.ParamType):  # type: ignore[type-arg]  # generic in som
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number, unit = str(value)[:-1], str(value)[-1:]
         try:
-            return float(number) * {"s": 1.0, "m": 60.0, "h": 3600.0}[unit]
+            seconds = float(number) * {"s": 1.0, "m": 60.0, "h": 3600.0}[unit]
         except (KeyError, ValueError):
-            self.fail(f"{value!r} is not a time. Write 30s, 10m or 1h.", param, ctx)
+            seconds = 0.0
+        if not 0 < seconds < float("inf"):
+            self.fail(f"{value!r} is not a time above 0. Write 30s, 10m or 1h.", param, ctx)
+        return seconds
 
 
 class NamesType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click

@@ -313,7 +313,7 @@ def search_page(name: str, search: dict[str, Any]) -> Page:
         ],
         sections=[*search_sections(search), settings_section(search["settings"])],
         warnings=[]
-        if chosen["n_judged"]
+        if chosen["n_judged"] or search["words"]
         else ["There were too few rows to hold any out: nothing was evaluated."],
     )
 

@@ -4,10 +4,10 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from dcpred.training.fit import (
     training_hashes,
 )
 from dcpred.training.metrics import compare, standard_error
-from dcpred.training.policy import ACCURACY, DEFAULT, STANDARD, THOROUGH, Budget, SearchPolicy
+from dcpred.training.policy import ACCURACY, DEFAULT, STANDARD, THOROUGH, Budget, SearchPolicy, rounded_up
 from dcpred.training.quality import quality_name, shown
 from dcpred.training.reports import SHAPE, Point, TrainReport, TuneReport
 from dcpred.training.scratch import clear_scratch, distrusted, make_scratch, own_mark, search_folder
@@ -62,6 +62,7 @@ from dcpred_tasks.storage.atomic_files import (
 )
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.zarr_arrays import chunk_rows, read_rows
 from dcpred_tasks.training import refinement
 from dcpred_tasks.training.categories import NOT_CODED, CodedFeatures, features_named
 from dcpred_tasks.training.folds import Folds
@@ -74,6 +75,14 @@ MEMORY_CHUNK_BYTES = 16 * 2**20  # rows in memory are read as if they lay in chu
 NOT_JUDGED = (
     "too few rows to hold any out: nothing was evaluated; settings are those that a search begins with"
 )
+OTHER_ROWS = "settings are those of a search on other rows, which does not show the quality on these"
+# What a search for these data shares with one for others, in words.
+OF_DATA = {
+    "task": "the task",
+    "n_features": "the number of features",
+    "columns": "the names of features",
+    "n_classes": "the number of classes",
+}
 MARK = "tune.json"
 
 
@@ -279,7 +288,65 @@ def finished_search(model: str | Path, report: TrainReport) -> TuneReport | None
     return TuneReport(**found, made=_made(path), trained=report.stored())
 
 
-def point_of(model: str | Path, budget: Budget | None, policy: SearchPolicy) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Earlier:
+    """The search of another model, for use with new rows."""
+
+    model: str
+    found: dict[str, Any]
+    """The fields of its report, with the chosen point."""
+    data: Mapping[str, Any]
+    """Its data (`_data_of`)."""
+
+    def on(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of a report on these data; without a quality if rows differ. Raises SettingsError."""
+        for name, words in OF_DATA.items():
+            own, new = self.data[name], data[name]
+            if own != new:
+                differs = "" if name == "columns" else f": {own} against {new}"
+                raise SettingsError(
+                    f"Cannot use the search of {self.model}: it is of other data ({words}{differs}). Search"
+                    " without it."
+                )
+        if self.data["rows"] == data["rows"]:
+            return self.found
+        points = [_without_quality(one) for one in self.found["frontier"]]
+        chosen = _without_quality(self.found["chosen"]) | {"extrapolated": False, "unseen": False}
+        other = {"frontier": points, "chosen": chosen, "trace": [], "references": [], "words": OTHER_ROWS}
+        return self.found | other
+
+
+def _without_quality(point: dict[str, Any]) -> dict[str, Any]:
+    name = quality_name(point)
+    kept = {key: value for key, value in point.items() if key not in ("held_out", "most_frequent_share")}
+    return kept | {"metric": name, name: None, "standard_error": None, "n_judged": 0}
+
+
+def _data_of(request: TrainingRequest, contents: Mapping[str, str], n_classes: int) -> dict[str, Any]:
+    """What a later call compares with its own data."""
+    x = open_array(request.arrays[0])
+    names = named_features(request.arrays[0])
+    return {
+        "rows": request.table or digest_json(contents),
+        "task": request.settings.task,
+        "n_features": int(x.shape[1]),
+        "n_classes": n_classes,
+        "columns": digest_json({"names": names}) if names else "",
+    }
+
+
+def _n_classes(y: str, task: str) -> int:
+    """The number of classes of a stored target, read chunk by chunk."""
+    array, found = open_array(y), np.zeros(0)
+    if task == "regression":
+        return 0
+    for begin in range(0, array.shape[0], chunk_rows(array)):
+        values = read_rows(array, begin, min(begin + chunk_rows(array), array.shape[0]))
+        found = np.unique(values if not begin else np.concatenate([found, values]))
+    return len(found) if found.dtype.kind != "f" else int(np.count_nonzero(~np.isnan(found)))
+
+
+def point_of(model: str | Path, budget: Budget | None, policy: SearchPolicy) -> Earlier:
     """The search of a model, with another point of its Pareto front as the choice: the best one within a
     budget. Raises SettingsError.
     """
@@ -287,15 +354,25 @@ def point_of(model: str | Path, budget: Budget | None, policy: SearchPolicy) -> 
     kept = path and path.with_name(f"{path.name}.tuned.json")
     if kept is None or not kept.exists():
         raise SettingsError(f"Cannot use the search of {model}: there is no {kept}. Search without it.")
-    found = found_before(read_own_json(kept), kept)
-    points = [one for one in found["frontier"] if budget is None or budget.allows(from_document(Point, one))]
+    stored = read_own_json(kept)
+    found, data = found_before(stored, kept) | {"seconds": {}}, stored.get("data")
+    if not isinstance(data, dict) or not {*OF_DATA, "rows"} <= data.keys():
+        raise SettingsError(
+            f"Cannot use the search of {model}: it is of an earlier version. Search without it."
+        )
     if budget is None and policy.prefer != ACCURACY:
-        return found
-    if not points or not points[-1]["settings"]:
-        why = "it is of an earlier version" if points else "no point of its Pareto front is within the budget"
-        raise SettingsError(f"Cannot use the search of {model}: {why}. Search without it.")
+        return Earlier(str(model), found, data)
+    points = [one for one in found["frontier"] if budget is None or budget.allows(from_document(Point, one))]
+    if not points:
+        assert budget is not None
+        least = rounded_up(min(one["cost_ratio"] for one in found["frontier"]))
+        raise SettingsError(
+            f"Cannot use the search of {model}: no point of its Pareto front is within the budget of"
+            f" {budget.words}; the cheapest one takes {least}. Allow at least that, or search without it."
+        )
     chosen = points[-1] | {"extrapolated": False, "unseen": False}
-    return found | {"settings": chosen.pop("settings"), "chosen": chosen, "references": [], "words": ""}
+    point = {"settings": chosen.pop("settings"), "chosen": chosen, "references": [], "words": ""}
+    return Earlier(str(model), found | point, data)
 
 
 def choose_settings(
@@ -364,8 +441,14 @@ def _print_choice(found: dict[str, Any]) -> None:
     show(chosen_in_words(make_settings(found["settings"])))
     if found["words"]:
         show(found["words"])
-    if not found["chosen"]["n_judged"]:
+    elif not found["chosen"]["n_judged"]:
         show(NOT_JUDGED)
+
+
+def _write_choice(kept: Path, run: str, data: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    _print_choice(found)
+    write_json(kept, {"run": run, "data": data, "found": found})
+    return found
 
 
 def _start(start: Settings) -> Settings:
@@ -373,11 +456,11 @@ def _start(start: Settings) -> Settings:
 
 
 def _choice(
-    request: TrainingRequest, policy: SearchPolicy, budget: Budget | None, earlier: dict[str, Any] | None
+    request: TrainingRequest, policy: SearchPolicy, budget: Budget | None, earlier: Earlier | None
 ) -> tuple[dict[str, Any], Known | None]:
     """The fields of a report, and facts on all rows if they were computed now.
 
-    earlier  the fields by a search for another model
+    earlier  a search for another model
     """
     (x, y, weight), model, folds = request.arrays, request.model, request.folds
     forget_failures()
@@ -397,9 +480,8 @@ def _choice(
     _check_no_other(model)
     check_new_name(model, f".tuned.json{PARTIAL}")
     if earlier is not None:
-        _print_choice(earlier)
-        write_json(kept, {"run": run, "found": earlier})
-        return earlier, None
+        data = _data_of(request, contents, _n_classes(y, start.task))
+        return _write_choice(kept, run, data, earlier.on(data)), None
     _check_own(scratch)
     check_unlocked(open_place(scratch))
     if budget is not None and budget.ns < float("inf"):
@@ -431,18 +513,15 @@ def _choice(
                 if isinstance(error, SettingsError) or not has_judged(scratch):
                     shutil.rmtree(scratch, ignore_errors=True)
                 raise
-            _print_choice(found)
-            write_json(kept, {"run": run, "found": found})
+            _write_choice(kept, run, _data_of(request, contents, len(trials.survey.classes)), found)
             shutil.rmtree(scratch, ignore_errors=True)
     return found, Known(contents, trials.survey, sample, training.targets)
 
 
-def _asked(
-    policy: SearchPolicy, budget: Budget | None, earlier: dict[str, Any] | None, folds: Folds | None
-) -> str:
+def _asked(policy: SearchPolicy, budget: Budget | None, earlier: Earlier | None, folds: Folds | None) -> str:
     """What decides a choice besides the data and the settings that a search begins with."""
     asked = policy.asked | {"budget": None if budget is None else str(budget)}
-    asked |= {"search": digest_json(earlier)} if earlier else {}
+    asked |= {"search": digest_json(earlier.found)} if earlier else {}
     asked |= {"folds": str(folds.identity())} if folds else {}
     return str(sorted(asked.items()))
 

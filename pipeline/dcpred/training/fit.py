@@ -96,6 +96,8 @@ class TrainingRequest:
     """How rows are held out by a search and for calibration; None: by their numbers."""
     source: str = ""
     """The digest of the table that was imported for this (`source_of`)."""
+    table: str = ""
+    """The same of the rows alone, whatever is asked for."""
 
     @property
     def arrays(self) -> tuple[str, str, str | None]:

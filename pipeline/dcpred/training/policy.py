@@ -208,9 +208,9 @@ class Budget:
         return (" or " if self.either else " and ").join(limits)
 
 
-def rounded_up(cost: PredictedCost) -> str:
-    """A budget that allows it, also in another process, which may measure another time."""
-    return f"{np.ceil(cost.cost_ratio * 10 + 1e-6) / 10:.1f}x"
+def rounded_up(cost_ratio: float) -> str:
+    """A budget that allows this cost, also in another process, which may measure another time."""
+    return f"{np.ceil(cost_ratio * 10 + 1e-6) / 10:.1f}x"
 
 
 def parse_budget(budget: object) -> Budget:

@@ -219,6 +219,8 @@ class Reference:
 
 def _chosen_text(r: Mapping[str, Any]) -> str:
     chosen = r["chosen"]
+    if not chosen["n_judged"] and r["words"]:
+        return "not evaluated"
     if not chosen["n_judged"]:
         return "too few rows to hold any out: nothing was evaluated"
     return (

@@ -11,7 +11,7 @@ from dcpred.datasets.located import Addresses, check_names, check_target, locate
 from dcpred.datasets.split_rules import folds_of_data
 from dcpred.execution.pools import chosen_pool
 from dcpred.execution.progress import show
-from dcpred.public import typed
+from dcpred.public import option_of, typed
 from dcpred.training.reports import TrainReport, TuneReport
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import read_model
@@ -108,8 +108,8 @@ def train(
     for name, value in of_search.items():
         if value not in USUAL and not searches:
             raise SettingsError(
-                f"Cannot combine {name} {value} with settings: it is for the search for settings. Omit one of"
-                " them."
+                f"Cannot combine {option_of(name)} with settings: it is for the search for settings. Omit one"
+                " of them."
             )
     return run_training(given, start, policy if searches else None)
 
@@ -146,7 +146,8 @@ def run_training(
     with training_data(**rows, x=given["x"], client=given["client"], beside=model) as at:
         folds = _held_out(at, **held_out, seed=start.seed)
         with trained_beside(model, scratch) as here:
-            request = TrainingRequest(at.x, at.y, here, start, pool, at.weight, folds, source)
+            table = source_of(given["data"], columns, {}) if policy is not None else ""
+            request = TrainingRequest(at.x, at.y, here, start, pool, at.weight, folds, source, table)
             if policy is None:
                 report = fit_model(request)
                 return replace(report, model=str(model), predicted_cost=cost_parts(read_model(here)))

@@ -594,7 +594,7 @@ class Trials:
 
     def least(self) -> str:
         """The cost of the cheapest configuration, in the form of a budget."""
-        return rounded_up(self._least())
+        return rounded_up(self._least().cost_ratio)
 
     def _least(self) -> PredictedCost:
         values = {"leaf_rows": 0, "landmarks": FEWEST_LANDMARKS, "products": 0}

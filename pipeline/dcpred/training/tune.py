@@ -1,10 +1,10 @@
 """Choose settings, and train with them. Libraries of training are imported when the function is called."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dcpred.public import typed
+from dcpred.public import option_of, typed
 from dcpred.training.reports import TuneReport, with_cost
 from dcpred.training.search_result import check_plot, draw_frontier
 from dcpred.training.train import chosen_settings, run_training
@@ -79,6 +79,7 @@ def tune(
             f"Cannot set {name}: the search chooses it. Omit it, or train with it by `dcpred"
             f" train --set {name}=…`."
         )
+    _check_alone(search, {"seconds": seconds, "metric": metric, "references": references, "short": short})
     policy = policy_for(STANDARD if short else THOROUGH, metric, prefer, seconds, references)
     more = {} if search is None else {"search": str(search)}
     report = run_training(given, start, policy, budget=budget, short=short, **more)
@@ -87,3 +88,12 @@ def tune(
         points, chosen = with_cost(report.frontier, report.chosen, report.made["cost_ratio"])
         draw_frontier({"frontier": points, "chosen": chosen}, plot)
     return report
+
+
+def _check_alone(search: object, options: Mapping[str, object]) -> None:
+    """Raise SettingsError for an option of a new search beside the search of another model."""
+    asked = [option_of(name) for name, value in options.items() if value not in (None, False)]
+    if search is not None and asked:
+        raise SettingsError(
+            f"Cannot combine {asked[0]} with {option_of('search')}: it is for a new search. Omit one of them."
+        )
