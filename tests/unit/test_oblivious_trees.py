@@ -23,16 +23,19 @@ from dcpred_tasks.engine import tree_engine
 from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.engine.machine_code import FOLDER, MachineCode, Target
 from dcpred_tasks.engine.tree_engine import BLOCK_TREES, LARGEST_SUM, TREES, blocks, search_tree
-from dcpred_tasks.errors import ResourceError
+from dcpred_tasks.errors import ResourceError, SettingsError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.oblivious_trees import NEVER, ObliviousTrees, bins_of, quantised
 from dcpred_tasks.scoring.scorer import score_rows
+from dcpred_tasks.training import term_fits
+from dcpred_tasks.training.folds import FOLDS
 from dcpred_tasks.training.held_out import KERNEL_SHARES, HeldOut, shared
 from dcpred_tasks.training.leaf import Kernels, fit_leaf
 from dcpred_tasks.training.losses import Huber, Logistic, Quantile, Squares
 from dcpred_tasks.training.settings import make_settings
 from dcpred_tasks.training.survey import survey_rows
+from dcpred_tasks.training.term_fits import TermFit
 from dcpred_tasks.training.tree_boosting import BORDERS, borders_of, fit_trees, growth_arguments
 from support import processes
 from support.arm import check_arm
@@ -399,6 +402,37 @@ def test_held_out_rows_choose_what_leaves_add(task: str) -> None:
     np.testing.assert_array_equal(held.decision, held.offset)
     plain = replace(held_out(task, 400, 3.0), offset=np.zeros((400, 1)))
     assert shared([leaf], plain, make_settings(values)) == ([leaf], plain)
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_trees_without_landmarks_are_fitted_once_for_each_fold(
+    task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leaves that learn nothing need no values of terms that do not know the row."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(3_000, 3)).astype(np.float32)
+    y = np.where(X[:, 0] > 0.3, 1.0, -1.0) + 0.3 * rng.normal(size=3_000)
+    y = y if task == "regression" else (y > 0).astype(int)
+    fits: list[int] = []
+    counted = TermFit(lambda s: s.trees > 0, lambda X, *given: fits.append(len(X)) or fit_trees(X, *given))
+    monkeypatch.setattr(term_fits, "FITS", (counted,))
+    kind = DCPredRegressor if task == "regression" else DCPredClassifier
+    mine = kind(n_leaves=1, landmarks=0, settings=Settings(trees=80)).fit(X[:1_000], y[:1_000])
+    new, truth, model = X[1_000:], y[1_000:], mine.model_
+    assert not len(model.landmarks)
+    assert len(fits) <= 1 + FOLDS
+    [trees] = model.terms
+    assert mine.score(new, truth) > 0.86  # The best R² is 0.91.
+    if task == "regression":
+        known = np.clip(trees.values(new)[:, 0], y[:1_000].min(), y[:1_000].max())
+        np.testing.assert_allclose(mine.predict(new), known, rtol=1e-6)
+        low, high = mine.predict_interval(new, alpha=0.1).T
+        assert 0.85 < ((low <= truth) & (truth <= high)).mean() < 0.95
+
+
+def test_no_trees_and_no_landmarks_are_nothing() -> None:
+    with pytest.raises(SettingsError, match=r"landmarks=0 without trees.*Set landmarks or trees\."):
+        make_settings({"landmarks": 0})
 
 
 def test_trees_alone_cost_as_much_as_they_take() -> None:

@@ -138,7 +138,7 @@ def test_a_value_of_the_wrong_type(name: str, value: object, kind: str) -> None:
         ("min_leaf_rows", 1, 8_000),
         ("sample_rows", 16, 10**8),
         ("degree", 1, 10),
-        ("landmarks", 1, 10_000),
+        ("landmarks", 0, 10_000),
         ("products", 0, 10**6),
         ("triangle", 0, 10**6),
         ("seed", 0, 2**31 - 1),
@@ -149,7 +149,7 @@ def test_a_value_of_the_wrong_type(name: str, value: object, kind: str) -> None:
     ],
 )
 def test_whole_numbers_have_limits(name: str, low: int, high: int) -> None:
-    others = {"refine": False} if name == "triangle" else {}
+    others = {"triangle": {"refine": False}, "landmarks": {"trees": 1}}.get(name, {})
     for value in (low, high):
         assert getattr(make_settings({name: value, **others}), name) == value
     for value in (low - 1, high + 1):

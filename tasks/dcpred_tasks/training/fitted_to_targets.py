@@ -188,6 +188,8 @@ class TargetSample:
         if not terms:
             return (), ()
         each = range(self.folds.n_groups)
+        if not self.settings.landmarks:  # Leaves learn nothing.
+            return terms, tuple(terms for _ in each)
         return terms, tuple(terms if one in held else fit({one, *held}) for one in each)
 
     def without_folds(self, fitted: FittedToTargets, count: int) -> FittedToTargets:

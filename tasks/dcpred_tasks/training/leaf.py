@@ -319,6 +319,8 @@ def fit_leaf(
     constant = constant_decision(target, n_outputs, settings.task, offset)
     if constant is not None:  # The bounds of a regression make it so, whatever terms add.
         return _constant_leaf(X, constant, bounds, settings)
+    if not settings.landmarks:
+        return _constant_leaf(X, np.zeros(n_outputs), bounds, settings)
     if offset is not None and settings.task == "regression":  # Losses of numbers are of the residual.
         target, offset = target.astype(ACC_DTYPE) - offset[:, 0], None
     borrowed = np.zeros(len(X), bool) if borrowed is None else borrowed

@@ -57,6 +57,10 @@ def check_compact(settings: Any, defaults: Mapping[str, object]) -> None:
                     f" only compact models with landmarks use {name}. Leave out {name}, or leave out"
                     " leaf_model."
                 )
+    if not settings.landmarks and not settings.trees:
+        raise SettingsError(
+            "Cannot use landmarks=0 without trees: nothing is left to predict with. Set landmarks or trees."
+        )
     if settings.loss == DISTANCE:
         _check_distance(settings)
     _check_triangle(settings)
@@ -428,7 +432,11 @@ class Settings:
     )
     # compact models
     landmarks: int = setting(
-        16, "Landmarks of each leaf: exact kernel values in each prediction.", low=1, high=10_000
+        16,
+        "Landmarks of each leaf: exact kernel values in each prediction.",
+        low=0,
+        high=10_000,
+        zero="trees alone",
     )
     landmark_floor: float = setting(
         0.3,
