@@ -589,6 +589,24 @@ def test_a_search_that_was_cut_off_goes_on(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m", "m.tuned.json"]
 
 
+def test_a_search_with_another_limit_goes_on(
+    few: Path, whole: Whole, half_done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time limit changes no trial."""
+    asked = []
+
+    def counting(*task: Any) -> Any:
+        asked.append(task)
+        return try_settings(*task)
+
+    monkeypatch.setattr("dcpred.training.trials.try_settings", counting)
+    shutil.copytree(half_done, tmp_path / "m.tune")
+    n_tried = len(list(half_done.glob("tried-*.npz")))
+    report = small_search(few, tmp_path / "m", policy=replace(SMALL, deadline=Deadline(1e6, lambda: 0.0)))
+    assert len(asked) == whole.n_tasks - n_tried
+    assert report.settings == whole.report.settings
+
+
 def test_another_search_does_not_go_on_from_one_that_was_cut_off(
     few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -348,6 +348,37 @@ def test_a_search_ends_in_time_with_the_best_so_far(tables: Any, limit: float) -
         assert unlimited.trace == found.trace
 
 
+@pytest.mark.parametrize(("more", "complete"), [(-0.5, False), (0.0, True)])
+def test_a_quality_is_foretold_where_time_is_left_for_it(tables: Any, more: float, complete: bool) -> None:
+    """It takes two more trials of each fold, besides the training."""
+    tables({"a": A})
+    trials = Clocked(of_values({"scaling=learned": -0.1}, 0.3))
+    trials.policy = replace(Known.policy, deadline=Deadline(1e6, lambda: trials.seconds))
+    found_by(trials)
+    limit = trials.seconds + 2 * FOLDS + searching.FINAL + more
+    trials.seconds = 0.0
+    trials.policy = replace(Known.policy, deadline=Deadline(limit, lambda: trials.seconds))
+    found = found_by(trials)
+    assert (found.chosen.candidate.name, found.complete) == ("a", complete)
+
+
+def test_candidates_are_shown_as_they_are_found(tables: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default one first, and one that is only cheaper by other words."""
+    tables({"a": A}, cheaper=[Mutation("half", times={"landmarks": 0.5})])
+    told: list[str] = []
+    monkeypatch.setattr(searching, "show", told.append)
+
+    class Timed(Clocked, Sized):
+        pass
+
+    trials = Timed(of_values({"scaling=learned": -0.1}, 0.3))
+    trials.policy = replace(Known.policy, deadline=Deadline(1e6, lambda: 0.0))
+    found_by(trials)
+    shown = [line.partition(",")[0] for line in told]
+    assert shown[:2] == ["best so far: default", "best so far: a"]
+    assert shown[2].startswith("cheaper and as good: a + half")
+
+
 @pytest.mark.parametrize("error", [InterruptedRunError, KeyboardInterrupt])
 def test_an_interruption_keeps_the_best_of_a_search_with_a_limit(tables: Any, error: Any) -> None:
     tables({"a": A, "b": B})

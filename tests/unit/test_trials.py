@@ -18,9 +18,9 @@ from dcpred.datasets.split_rules import by_groups
 from dcpred.execution.workers import InlineWorkers
 from dcpred.reports.report import search_sections
 from dcpred.training import reports
-from dcpred.training.choice import _in_words, described, quality_of
+from dcpred.training.choice import _in_words, described, described_in_time, quality_of
 from dcpred.training.metrics import ERROR, LOG_LOSS, SQUARED, Metric, compare
-from dcpred.training.policy import DEFAULT, PORTFOLIO, STANDARD, THOROUGH, Budget, parse_budget
+from dcpred.training.policy import DEFAULT, PORTFOLIO, STANDARD, THOROUGH, Budget, Deadline, parse_budget
 from dcpred.training.quality import compared, reference_words
 from dcpred.training.reports import TuneReport, with_cost
 from dcpred.training.search import Found, Search
@@ -31,7 +31,7 @@ from dcpred_tasks.scratch import read_cells, read_trial
 from dcpred_tasks.task_bodies.train_model import learn_trial_scaling
 from dcpred_tasks.training.folds import FOLDS, Folds
 from dcpred_tasks.training.in_memory import BOOSTING, KERNEL
-from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.settings import Settings, settings_dict
 from support.searches import SMALL, WIDE, few_candidates, trials_of
 
 USUAL = Candidate(DEFAULT, {})
@@ -417,6 +417,26 @@ def test_the_forecast_is_of_a_model_of_all_rows() -> None:
     told = described(Found(chosen, [chosen], []), trials)
     assert told["chosen"]["accuracy"] == pytest.approx(1 - foretold.loss)
     assert told["chosen"]["extrapolated"]
+
+
+def test_an_interruption_of_the_forecast_keeps_the_choice_of_a_search_with_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trials = trials_of(*quadrants(300))
+    [chosen] = judged(trials, USUAL)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trials, "foretold", interrupted)
+    found = Found(chosen, [chosen], [])
+    with pytest.raises(KeyboardInterrupt):
+        described_in_time(found, trials)
+    trials.policy = replace(trials.policy, deadline=Deadline(1e6, lambda: 0.0))
+    told = described_in_time(found, trials)
+    assert told["settings"] == settings_dict(chosen.settings)
+    assert told["chosen"]["accuracy"] == pytest.approx(1 - chosen.loss)
+    assert not told["chosen"]["extrapolated"]
 
 
 def test_a_forecast_is_not_extrapolated_where_more_rows_do_not_help() -> None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from dcpred.cost import measured_linear_ns, predict_cost
+from dcpred.execution.interrupts import forget_signal
 from dcpred.execution.lease import LEASE_FILES, acquire_lock, check_unlocked
 from dcpred.execution.pools import started_once
 from dcpred.execution.progress import counted, show, show_detail, show_job, show_step, show_where
@@ -83,6 +84,7 @@ OF_DATA = {
     "columns": "the names of features",
     "n_classes": "the number of classes",
 }
+SMALLER = "Write the input with smaller chunks, or start fewer or larger workers"
 MARK = "tune.json"
 
 
@@ -458,30 +460,30 @@ def _start(start: Settings) -> Settings:
 def _choice(
     request: TrainingRequest, policy: SearchPolicy, budget: Budget | None, earlier: Earlier | None
 ) -> tuple[dict[str, Any], Known | None]:
-    """The fields of a report, and facts on all rows if they were computed now.
-
-    earlier  a search for another model
-    """
+    """The fields of a report, and facts on all rows if they were computed now."""
     (x, y, weight), model, folds = request.arrays, request.model, request.folds
     forget_failures()
     plan, names = check_training_data(x, y, weight, request.settings)
     start, coded = numbered_for(request.settings, x)
     refinement.check()  # Every candidate refines.
     contents = fingerprints(x, y, weight)
-    asked = _asked(policy, budget, earlier, folds)
-    runs = [training + asked for training in training_hashes(contents, start, plan, coded=coded)]
-    run = runs[0]
+    hashes = training_hashes(contents, start, plan, coded=coded)
+    # Trials are the same whatever the time limit; the choice is not.
+    runs, trial_runs = (
+        [one + _asked(own, budget, earlier, folds) for one in hashes]
+        for own in (policy, replace(policy, deadline=None))
+    )
     kept, scratch = model.with_name(f"{model.name}.tuned.json"), search_folder(model)
     if kept.exists() and (before := read_own_json(kept)).get("run") in runs:
         show(f"settings were chosen before; reading them from {kept}")
-        if any(_is_of(scratch, one) for one in runs):  # The search was interrupted at its very end.
+        if any(_is_of(scratch, one) for one in trial_runs):  # The search was interrupted at its very end.
             shutil.rmtree(scratch, ignore_errors=True)
         return found_before(before, kept), None
     _check_no_other(model)
     check_new_name(model, f".tuned.json{PARTIAL}")
     if earlier is not None:
         data = _data_of(request, contents, _n_classes(y, start.task))
-        return _write_choice(kept, run, data, earlier.on(data)), None
+        return _write_choice(kept, runs[0], data, earlier.on(data)), None
     _check_own(scratch)
     check_unlocked(open_place(scratch))
     if budget is not None and budget.ns < float("inf"):
@@ -490,12 +492,10 @@ def _choice(
     check_driver(plan, x, start)
     with request.pool() as workers, resource_errors(scratch):
         show_where("searching", workers, scratch)
-        workers.check_memory(
-            plan.task_bytes, "Write the input with smaller chunks, or start fewer or larger workers"
-        )
+        workers.check_memory(plan.task_bytes, SMALLER)
         make_scratch(scratch, model)
         with acquire_lock(open_place(scratch)):
-            if goes_on := _prepared(scratch, run):
+            if goes_on := _prepared(scratch, trial_runs[0]):
                 show("resuming an interrupted search")
             try:
                 workers.check_sees(str(scratch.absolute()))
@@ -513,7 +513,7 @@ def _choice(
                 if isinstance(error, SettingsError) or not has_judged(scratch):
                     shutil.rmtree(scratch, ignore_errors=True)
                 raise
-            _write_choice(kept, run, _data_of(request, contents, len(trials.survey.classes)), found)
+            _write_choice(kept, runs[0], _data_of(request, contents, len(trials.survey.classes)), found)
             shutil.rmtree(scratch, ignore_errors=True)
     return found, Known(contents, trials.survey, sample, training.targets)
 
@@ -558,7 +558,18 @@ def _found(trials: Trials, seconds: dict[str, float]) -> dict[str, Any]:
             f"Cannot find a model within a budget of {trials.budget.words}: the cheapest one of these rows"
             f" takes {trials.least()}. Allow at least that."
         )
-    return described(found, trials) | {"seconds": seconds}
+    return described_in_time(found, trials) | {"seconds": seconds}
+
+
+def described_in_time(found: Found, trials: Trials) -> dict[str, Any]:
+    """The fields of a report; with a time limit, an interruption leaves out what no trial has shown."""
+    try:
+        return described(found, trials)
+    except (InterruptedRunError, KeyboardInterrupt):
+        if trials.policy.deadline is None:
+            raise
+        forget_signal()
+        return described(replace(found, complete=False), trials)
 
 
 def _check_own(scratch: Path) -> None:

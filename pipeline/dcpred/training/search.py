@@ -60,6 +60,8 @@ class Search:
     """All candidates of the portfolio's first look."""
     longest: float = 0.0
     """Seconds of the longest trial."""
+    told: str = ""
+    """The candidate that was shown last."""
 
     def run(self) -> Found | None:
         """None if the budget allows no configuration. If no row is held out, it is the default one."""
@@ -67,7 +69,8 @@ class Search:
             [only] = self._evaluate([Candidate(DEFAULT, {})], self.trials.folds)
             return None if only is None else Found(only, self.judged, self.trace)
         try:
-            incumbent, complete = self._searched(), True
+            incumbent = self._searched()
+            complete = self._may_describe()
         except (OutOfTimeError, InterruptedRunError, KeyboardInterrupt) as end:
             evaluated = self.judged or self.looked
             if self.trials.policy.deadline is None or not (evaluated or isinstance(end, OutOfTimeError)):
@@ -75,6 +78,15 @@ class Search:
             forget_signal()
             incumbent, complete = self._best_of(evaluated, "time"), False
         return None if incumbent is None else Found(incumbent, self.judged, self.trace, complete)
+
+    def _may_describe(self) -> bool:
+        """Whether time suffices for two trials of each fold, which foretell a quality, and the training."""
+        deadline, trials = self.trials.policy.deadline, self.trials
+        return deadline is None or deadline.left() >= self._reserved(2 * len(trials.folds))
+
+    def _reserved(self, n_trials: int) -> float:
+        """Seconds of trials and of the training after them."""
+        return self.longest * (n_trials + FINAL * self.trials.untried_times)
 
     def _searched(self) -> TrialResult | None:
         incumbent = self.portfolio()
@@ -125,7 +137,7 @@ class Search:
             self._evaluate(promising, trials.folds)
             chosen = self._as_good(best)
         if chosen is not best:
-            self._show(chosen)
+            self._show(chosen, "cheaper and as good")
             self._note("cost", best, chosen, self._compared(best, chosen), "costs less than")
         return chosen
 
@@ -164,11 +176,14 @@ class Search:
         self._show(incumbent)
         return incumbent
 
-    def _show(self, incumbent: TrialResult) -> None:
-        """Show the best candidate so far."""
+    def _show(self, incumbent: TrialResult, what: str = "best so far") -> None:
+        """Show the best candidate so far, unless that has just been done."""
+        if incumbent.candidate.name == self.told:
+            return
+        self.told = incumbent.candidate.name
         metric, deadline = self.trials.metric, self.trials.policy.deadline
         line = {"metric": metric.name, metric.name: metric.score(incumbent.loss)}
-        words = f"best so far: {incumbent.candidate.name}, {shown(line)}, cost {_cost(incumbent):.1f}x"
+        words = f"{what}: {incumbent.candidate.name}, {shown(line)}, cost {_cost(incumbent):.1f}x"
         (show_detail if deadline is None else show)(words)
 
     def _first(
@@ -262,11 +277,14 @@ class Search:
         while rest:
             n = len(rest) if deadline is None else trials.workers.n_threads() if self.longest else 1
             begin = deadline.left() if deadline else 0.0
-            if self.longest and begin < self.longest * (len(folds) + FINAL * trials.untried_times):
+            if self.longest and begin < self._reserved(len(folds)):
                 raise OutOfTimeError
+            is_first = not self.looked and not self.judged
             yield rest[:n]
             rest = rest[n:]
             if deadline:
+                for one in (self.looked or self.judged)[:1] if is_first else ():
+                    self._show(one)
                 self.longest = max(self.longest, (begin - deadline.left()) / len(folds))
 
     def _compared(self, incumbent: TrialResult, one: TrialResult) -> Comparison:
