@@ -32,7 +32,7 @@ from dcpred.estimators import settings as rare
 from dcpred.execution.progress import reporter, reporting, show, show_job, show_step
 from dcpred.training.column_report import columns_in_words
 from dcpred_tasks.artifacts.data_schema import check_given_encoding, schema_of_given
-from dcpred_tasks.artifacts.model_artifact import Standing, open_artifact, write_model
+from dcpred_tasks.artifacts.model_artifact import IfTaken, open_artifact, write_model
 from dcpred_tasks.artifacts.model_layout import parts_of_table
 from dcpred_tasks.artifacts.trained_rows import FIELD as TRAINED_ROWS
 from dcpred_tasks.artifacts.trained_rows import sketch
@@ -597,8 +597,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         with given_options(check_options(storage_options or {})):
             check_writable(path, "a model's files")
             schema = getattr(self, "schema_", None)
-            standing: Standing = "replace" if overwrite else "keep"
-            return write_model(path, self.model_, self.settings_, provenance, schema, standing=standing)
+            if_taken: IfTaken = "replace" if overwrite else "keep"
+            return write_model(path, self.model_, self.settings_, provenance, schema, if_taken=if_taken)
 
 
 def _seed(random_state: Any) -> int:

@@ -148,7 +148,7 @@ MODEL_FILE, ARRAYS_GROUP = "model.json", "arrays.zarr"
 STORE_GROUP = re.compile(r"arrays-[0-9a-f]{12}\.zarr")
 
 
-Standing = Literal["refuse", "keep", "replace"]
+IfTaken = Literal["refuse", "keep", "replace"]
 
 
 @dataclass(frozen=True)
@@ -275,14 +275,14 @@ def write_model(
     provenance: Mapping[str, Any],
     schema: Schema | None = None,
     *,
-    standing: Standing = "refuse",
+    if_taken: IfTaken = "refuse",
 ) -> str:
     """Write a model to a new directory, or below a new prefix of a store, and return its hash.
 
     A store cannot rename a directory: arrays are written under a name that is unique to this attempt, then
     model.json, which names them, is created last.
 
-    standing  what to do where the address is taken: refuse; keep an equal model and refuse others; or replace
+    if_taken  what to do where the address is taken: refuse; keep an equal model and refuse others; or replace
               a model
     Raises DataError where it refuses, and for a model too large to be read here again.
     """
@@ -324,12 +324,12 @@ def write_model(
         "self_test": _declared(tests),
     }
     place = open_place(path)
-    if standing != "refuse" and _is_same(place, document):
+    if if_taken != "refuse" and _is_same(place, document):
         return model_hash
-    is_model = standing != "refuse" and place.read(MODEL_FILE) is not None
-    if standing == "replace" and is_model:
+    is_model = if_taken != "refuse" and place.read(MODEL_FILE) is not None
+    if if_taken == "replace" and is_model:
         _replace(place, arrays | tests, document)
-    elif is_model or (standing != "refuse" and place.folder is not None and not is_free(place.folder)):
+    elif is_model or (if_taken != "refuse" and place.folder is not None and not is_free(place.folder)):
         raise _stands(place, is_model)
     elif place.folder is None:
         _write_to_store(place, arrays | tests, document)
@@ -415,8 +415,8 @@ def _write_to_store(place: Place, arrays: Mapping[str, NDArray[Any]], document: 
     if not place.create(MODEL_FILE, encoded({**document, "arrays": group})):
         for name in place.listing(group):
             place.remove(name)
-        standing = read_own_document(place, MODEL_FILE) or {}
-        if standing.get("hash") != document["hash"]:
+        present = read_own_document(place, MODEL_FILE) or {}
+        if present.get("hash") != document["hash"]:
             raise _exists(place)
 
 
@@ -444,8 +444,8 @@ def open_artifact(path: str | Path) -> Artifact:
     state = ""  # On a store, whoever writes a model says so (`forget`).
     if place.folder is not None:
         with suppress(OSError):
-            found = os.stat(place.folder / MODEL_FILE)
-            state = f"{found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+            stat = os.stat(place.folder / MODEL_FILE)
+            state = f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}"
     path = place.address if place.folder is None else str(path)
     artifact = once(MODEL, (place.address, state, current_options()), lambda: _read_artifact(path, place))
     return replace(artifact, path=path, group=below(path, artifact.group.rpartition("/")[2]))

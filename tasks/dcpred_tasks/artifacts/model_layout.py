@@ -198,21 +198,21 @@ def read_weights(arrays: Mapping[str, NDArray[Any]]) -> OutputWeights:
     n_leaves, n_outputs = arrays["intercept"].shape
     at, beta = arrays["beta_at"], arrays.get("beta")
     if beta is None:
-        found = OutputWeights(n_outputs, at, *(arrays[name] for name in PRESENT))
+        weights = OutputWeights(n_outputs, at, *(arrays[name] for name in PRESENT))
     else:
-        found = OutputWeights.from_dense(beta, at)
-    found.check(n_leaves)
-    return found
+        weights = OutputWeights.from_dense(beta, at)
+    weights.check(n_leaves)
+    return weights
 
 
 def wanted_of_uncertainty(task: str, declared: Mapping[str, Any]) -> dict[str, ModelArray]:
     """The uncertainty arrays of a model of this task; empty where it declares none of them."""
-    own = NOVELTY | (INTERVALS if task == "regression" else CALIBRATION)
+    wanted = NOVELTY | (INTERVALS if task == "regression" else CALIBRATION)
     for more in (QUANTILES, SCALE) if task == "regression" else ():
-        own = own | more if any(name in declared for name in more) else own
-    if not any(name in declared for name in own):
+        wanted = wanted | more if any(name in declared for name in more) else wanted
+    if not any(name in declared for name in wanted):
         return {}
-    return {name: array for name, array in own.items() if array.since == 1 or name in declared}
+    return {name: array for name, array in wanted.items() if array.since == 1 or name in declared}
 
 
 def part_of(arrays: Mapping[str, NDArray[Any]], holder: type[T], prefix: str) -> T | None:
@@ -234,24 +234,24 @@ KEY = "schema"
 
 def schema_documents(schema: Schema | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a schema adds to the body and to the provenance of a model."""
-    told: dict[str, Any] = {} if schema is None else {KEY: schema.document()}
-    return (told, {}) if schema is not None and schema.encodes else ({}, told)
+    document: dict[str, Any] = {} if schema is None else {KEY: schema.document()}
+    return (document, {}) if schema is not None and schema.encodes else ({}, document)
 
 
 def read_model_schema(body: Mapping[str, Any], provenance: object, path: str) -> Schema | None:
     """The stored schema of a model, None where it has none. Raises ModelFormatError for a damaged schema in
     the body; a damaged one in the provenance, which no hash covers, is ignored.
     """
-    told = body.get(KEY)
-    if told is None:
+    document = body.get(KEY)
+    if document is None:
         try:
-            told = provenance.get(KEY) if isinstance(provenance, dict) else None
-            found = None if told is None else read_schema(told, path)
+            document = provenance.get(KEY) if isinstance(provenance, dict) else None
+            schema = None if document is None else read_schema(document, path)
         except DataError:
             return None
-        return None if found is None or found.encodes else found
+        return None if schema is None or schema.encodes else schema
     try:
-        return read_schema(told, path)
+        return read_schema(document, path)
     except DataError as error:
         raise ModelFormatError(str(error)) from None
 
@@ -274,7 +274,7 @@ MOST_ROWS = 2**53  # float64 holds every integer up to here
 LARGEST_DEGREE = 10
 LARGEST_WEIGHT = 1e300  # A probability over the weight of a class, or over its inverse, is a number.
 MOST_LOG_SCALE = 700.0  # exp of it is a number
-ITEM_BYTES = {np.dtype(one).name: np.dtype(one).itemsize for one in ("u1", "i2", "i4", "i8", "f4", "f8")}
+ITEM_BYTES = {np.dtype(code).name: np.dtype(code).itemsize for code in ("u1", "i2", "i4", "i8", "f4", "f8")}
 # A process needs memory for its rows, too. The second limit is of a model as the engine lays it out.
 LARGEST_MODEL, LARGEST_LAYOUT = memory_bytes() // 4, memory_bytes() // 2
 
@@ -425,7 +425,7 @@ def _check_bins(model: Model, bins: Bins) -> None:
         )
     if len(bins.rows) != len(bins.edge) + 2 * n or ((bins.rows < 0) | (bins.rows > MOST_ROWS)).any():
         raise ValueError("array bin_rows does not hold one number of rows for each bin")
-    if not np.isfinite(bins.edge).all() or any((np.diff(one[:-1]) <= 0).any() for one in bins.edges):
+    if not np.isfinite(bins.edge).all() or any((np.diff(edges[:-1]) <= 0).any() for edges in bins.edges):
         raise ValueError("array bin_edge does not ascend")
 
 

@@ -32,15 +32,15 @@ def sketch(X: NDArray[Any], share: float = 1.0) -> dict[str, Any]:
 def hashes_of_rows(X: NDArray[Any]) -> Hashes:
     """A 64-bit hash of each row (n,): a sum of its values' bits, each times a number of its column, mixed."""
     factors = mixed(np.arange(1, X.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)
-    found, step = np.empty(len(X), np.uint64), max(STRIP_VALUES // X.shape[1], 1)
+    sums, step = np.empty(len(X), np.uint64), max(STRIP_VALUES // X.shape[1], 1)
     for start in range(0, len(X), step):
         values = X[start : start + step].astype(np.float64)
         values += 0.0  # −0 is 0
         values[np.isnan(values)] = np.nan  # NaN has many bit patterns
         bits = values.view(np.uint64)
         bits ^= bits >> np.uint64(32)  # the lower bits of integers are 0
-        found[start : start + step] = bits @ factors
-    return mixed(found)
+        sums[start : start + step] = bits @ factors
+    return mixed(sums)
 
 
 def mixed(z: Hashes) -> Hashes:
@@ -82,11 +82,11 @@ class TrainedRows:
     def add(self, X: NDArray[Any]) -> None:
         """Rows (n, n_features), raw."""
         limit = self.hashes[-1] if len(self.hashes) == KEPT else np.uint64(LARGEST)
-        found = hashes_of_rows(X)
-        found = found[found <= limit]
-        place = np.minimum(np.searchsorted(self.hashes, found), len(self.hashes) - 1)
-        self.n_compared += len(found)
-        self.n_met += int((self.hashes[place] == found).sum())
+        hashes = hashes_of_rows(X)
+        hashes = hashes[hashes <= limit]
+        place = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        self.n_compared += len(hashes)
+        self.n_met += int((self.hashes[place] == hashes).sum())
 
     def known_share(self) -> float | None:
         """The estimated share of rows that were trained on; None where too few can be compared."""
