@@ -109,9 +109,9 @@ def levelled(positions: NDArray[Any], levels: Sequence[Hashable], *, declared: b
 
 def texts(values: Sequence[str | None], *, declared: bool = False) -> Cells:
     """Cells of text, one by one; None is missing."""
-    found: dict[str, int] = {}
-    at = [-1 if value is None else found.setdefault(value, len(found)) for value in values]
-    return levelled(np.array(at, np.int64), tuple(found), declared=declared)
+    codes: dict[str, int] = {}
+    at = [-1 if value is None else codes.setdefault(value, len(codes)) for value in values]
+    return levelled(np.array(at, np.int64), tuple(codes), declared=declared)
 
 
 def is_number(text: str) -> bool:
@@ -155,7 +155,7 @@ def as_date(text: str) -> np.datetime64 | None:
 
 def zones(texts: Sequence[str]) -> frozenset[bool]:
     """Whether texts of ISO 8601 dates have a time zone, one item for each kind."""
-    return frozenset(bool(found and found[1]) for found in map(ISO_DATE.fullmatch, texts))
+    return frozenset(bool(match and match[1]) for match in map(ISO_DATE.fullmatch, texts))
 
 
 def number_level(level: float) -> str:
@@ -317,10 +317,10 @@ class Category(Column):
 
     @cached_property
     def _places(self) -> dict[Level, int]:
-        found: dict[Level, int] = {}
+        places: dict[Level, int] = {}
         for place, category in enumerate(self.categories):  # Earlier versions stored spaces around text.
-            found.setdefault(category.strip() if isinstance(category, str) else category, place)
-        return found
+            places.setdefault(category.strip() if isinstance(category, str) else category, place)
+        return places
 
     @cached_property
     def _of_text(self) -> bool:
@@ -335,11 +335,11 @@ class Category(Column):
             return np.asarray(np.array([*table, self.gap], np.int64)[cells.values])
         if cells.kind == DATE:
             raise mismatch(self, cells)
-        found = np.full(len(cells), self.gap, np.int64)
+        positions = np.full(len(cells), self.gap, np.int64)
         levels, at = np.unique(cells.values[~cells.gap], return_inverse=True)
         table = [self._places.get(self._level(level), self.other) for level in levels]
-        found[~cells.gap] = np.array(table, np.int64)[at]
-        return found
+        positions[~cells.gap] = np.array(table, np.int64)[at]
+        return positions
 
     @property
     def gap_row(self) -> FloatArray:
@@ -453,10 +453,10 @@ class Date(Column):
         )
 
     def in_words(self, features: Sequence[float]) -> float | str | None:
-        found, second = super().in_words(features), dict(zip(self.parts, features, strict=True)).get(SECOND)
-        if not isinstance(found, str) or not second:
-            return found
-        return str(np.datetime64(found) + np.timedelta64(round(second), "s")).replace("T", " ")
+        value, second = super().in_words(features), dict(zip(self.parts, features, strict=True)).get(SECOND)
+        if not isinstance(value, str) or not second:
+            return value
+        return str(np.datetime64(value) + np.timedelta64(round(second), "s")).replace("T", " ")
 
     def says(self, part: int, value: float) -> str | None:
         fits = self.parts[part] == DAY and abs(value) < LAST_DAY
@@ -468,20 +468,20 @@ def _instants(column: Column, cells: Cells) -> NDArray[Any]:
         return cells.values
     if cells.kind not in (TEXT, CATEGORY):
         raise mismatch(column, cells)
-    found = [as_date(level) if isinstance(level, str) else None for level in cells.levels]
-    if any(date is None and n for date, n in zip(found, cells.counts, strict=True)):
+    dates = [as_date(level) if isinstance(level, str) else None for level in cells.levels]
+    if any(date is None and n for date, n in zip(dates, cells.counts, strict=True)):
         raise mismatch(column, cells)
-    table = np.array([np.datetime64("NaT") if date is None else date for date in found], DATE_DTYPE)
+    table = np.array([np.datetime64("NaT") if date is None else date for date in dates], DATE_DTYPE)
     return np.asarray(np.append(table, np.datetime64("NaT"))[cells.values])
 
 
 def _check_zone(column: Date, cells: Cells) -> None:
     """Raise DataError for values of which it is ambiguous which local time they mean."""
     if cells.kind == DATE:
-        found = cells.zoned
+        zoned = cells.zoned
     else:
-        found = zones([level for level, n in zip(cells.levels, cells.counts, strict=True) if n])
-    if found - {column.zoned}:
+        zoned = zones([level for level, n in zip(cells.levels, cells.counts, strict=True) if n])
+    if zoned - {column.zoned}:
         held, known = ("no", "one") if column.zoned else ("a", "none")
         example = "Europe/Berlin"
         do = f".dt.tz_localize({example!r})"
@@ -508,10 +508,10 @@ def _part(part: str, instants: NDArray[Any], days: NDArray[Any]) -> NDArray[Any]
 
 def _truth(level: Any) -> float:
     if isinstance(level, str):
-        found = as_boolean(level)
-        if found is None and is_number(level):
+        truth = as_boolean(level)
+        if truth is None and is_number(level):
             return float(level)
-        return 2.0 if found is None else found
+        return 2.0 if truth is None else truth
     return float(level)
 
 

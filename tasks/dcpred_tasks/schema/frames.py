@@ -167,10 +167,10 @@ def object_cells(values: Sequence[Any], name: str) -> Cells:
 
 
 def _with_levels(values: Sequence[Any], cells: Callable[[NDArray[Any], list[Any]], Cells]) -> Cells:
-    found: dict[Any, int] = {}
+    codes: dict[Any, int] = {}
     # 1, 1.0 and True are the same key but different values.
-    at = [-1 if value is None else found.setdefault((type(value), value), len(found)) for value in values]
-    return cells(np.array(at, np.int64), [value for _, value in found])
+    at = [-1 if value is None else codes.setdefault((type(value), value), len(codes)) for value in values]
+    return cells(np.array(at, np.int64), [value for _, value in codes])
 
 
 def _is_missing(value: Any) -> bool:
@@ -187,11 +187,11 @@ def _declared(codes: NDArray[Any], levels: list[Any], name: str) -> Cells:
     """Cells of a categorical column: text, numbers or booleans."""
     if all(isinstance(level, str | Real) for level in levels):
         return levelled(codes, levels, declared=True)
-    found = _of_levels(codes, levels, name)
-    if found.kind == CATEGORY:
-        return found
+    cells = _of_levels(codes, levels, name)
+    if cells.kind == CATEGORY:
+        return cells
     raise DataError(
-        f"Cannot use column {name!r} of X: its categories are {IN_WORDS[found.kind]}. Make them text or"
+        f"Cannot use column {name!r} of X: its categories are {IN_WORDS[cells.kind]}. Make them text or"
         " numbers."
     )
 

@@ -190,8 +190,8 @@ def _first(cells: Cells, texts: set[str], first_row: int) -> tuple[int, str] | N
     return first_row + row, str(cells.levels[int(cells.values[row])])
 
 
-def _moved(found: tuple[int, str] | None, n_rows: int) -> tuple[int, str] | None:
-    return None if found is None else (found[0] + n_rows, found[1])
+def _moved(first: tuple[int, str] | None, n_rows: int) -> tuple[int, str] | None:
+    return None if first is None else (first[0] + n_rows, first[1])
 
 
 # Categories that become codes without being named: each costs as much as a feature when a row is scored. As
@@ -319,8 +319,8 @@ def can_be_kept(name: str) -> bool:
 def marks_hint(text: str) -> str:
     """The options that read a number with marks, as the start of a list; empty for other text."""
     for pattern, options in MARKS:
-        if found := pattern.fullmatch(text):
-            return f"pass {options.format(mark=shlex.quote(found['mark']))} where numbers are written so, "
+        if match := pattern.fullmatch(text):
+            return f"pass {options.format(mark=shlex.quote(match['mark']))} where numbers are written so, "
     return ""
 
 
@@ -386,10 +386,10 @@ class _Finder:
         """Codes for few categories, target codes for many."""
         survey = self.survey
         if not (survey.too_many or survey.too_long):
-            kept = self._kept()
-            rows = sum(survey.counts[level] for level in kept)
+            categories = self._kept()
+            rows = sum(survey.counts[level] for level in categories)
             covered = rows >= (1 - MOST_LEFT_OUT) * survey.n_values
-            if len(survey.counts) <= MOST_CODES or (len(kept) <= MOST_CODES and covered):
+            if len(survey.counts) <= MOST_CODES or (len(categories) <= MOST_CODES and covered):
                 return self._codes()
         return self._target_codes()
 
@@ -402,8 +402,8 @@ class _Finder:
         """The categories that are not rare, the most frequent first."""
         counts = self.survey.counts
         least = min(max(RAREST, RAREST_SHARE * self.survey.n_rows), max(counts.values(), default=0))
-        kept = [level for level, n in counts.items() if n >= least]
-        return sorted(kept, key=lambda level: (-counts[level], str(level)))
+        frequent = [level for level, n in counts.items() if n >= least]
+        return sorted(frequent, key=lambda level: (-counts[level], str(level)))
 
     def _target_codes(self, *, asked: bool = False) -> TargetCodes:
         survey, words = self.survey, self.words

@@ -39,7 +39,9 @@ MOST_CATEGORIES = 254
 MOST_NUMBERS = 2**18  # numbers in the table of a column of means
 MOST_GAP_TEXTS = 100
 DECIMALS, THOUSANDS = (".", ","), (".", ",", "'", "’", " ", "\u00a0", "\u202f")
-PLAIN: dict[str, type[Column]] = {one.kind: one for one in (Number, Boolean, Id, Target, Dropped) if one.kind}
+PLAIN: dict[str, type[Column]] = {
+    column.kind: column for column in (Number, Boolean, Id, Target, Dropped) if column.kind
+}
 CODES, TARGET, MEANS = "codes", "target", "means"
 ENCODINGS: dict[str, type[Category]] = {CODES: Codes, TARGET: TargetCodes, MEANS: Means}
 
@@ -199,16 +201,16 @@ def numbers_schema(names: Sequence[str]) -> Schema:
     return Schema(tuple(Number(name) for name in names))
 
 
-def first_difference(one: Schema, other: Schema) -> str | None:
+def first_difference(schema: Schema, other: Schema) -> str | None:
     """The first column that the two encode differently, as text; None where they encode alike."""
-    pairs = zip(one.sources, other.sources, strict=False)
+    pairs = zip(schema.sources, other.sources, strict=False)
     for a, b in pairs:
         if a.name != b.name:
             return f"column {a.name!r} in place of {b.name!r}"
         if not a.encodes_as(b):
             return _how(a, b)
-    if len(one.sources) != len(other.sources):
-        return f"{len(one.sources):,} columns in place of {len(other.sources):,}"
+    if len(schema.sources) != len(other.sources):
+        return f"{len(schema.sources):,} columns in place of {len(other.sources):,}"
     return None
 
 
@@ -275,8 +277,8 @@ def read_columns(
         columns = [_column(each) for each in _list(document["columns"], MOST_COLUMNS, "columns")]
         _unique((column.name for column in columns), "column")
         gap_texts, not_missing = (
-            tuple(_text(each, one) for each in _list(document.get(key, []), MOST_GAP_TEXTS, many))
-            for key, one, many in (
+            tuple(_text(each, single) for each in _list(document.get(key, []), MOST_GAP_TEXTS, many))
+            for key, single, many in (
                 ("gap_texts", "a text of a missing value", "texts of missing values"),
                 ("not_missing", "a text that is a value", "texts that are values"),
             )
