@@ -75,8 +75,8 @@ def feature_shifts(training: Reference, scored: Reference) -> FloatArray:
     # Constants go through single precision on their way here.
     same = np.abs(gap) <= 1e-6 * np.maximum(np.abs(training.mean), np.abs(scored.mean))
     absent = np.zeros(len(gap), bool)
-    for one in (training, scored):
-        absent |= one.gaps is not None and one.gaps == 1.0
+    for reference in (training, scored):
+        absent |= reference.gaps is not None and reference.gaps == 1.0
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.where((pooled == 0) & same | absent, 0.0, gap / pooled)
 
@@ -95,8 +95,8 @@ def spread_shifts(training: Reference, scored: Reference, n_training: int, n_sco
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = np.log(scored.sd / training.sd) * (LARGE_SHIFT / np.log(LARGE_SD_RATIO))
     nothing = (training.sd == 0) & (scored.sd == 0)
-    for one in (training, scored):
-        nothing |= one.gaps is not None and one.gaps == 1.0
+    for reference in (training, scored):
+        nothing |= reference.gaps is not None and reference.gaps == 1.0
     nothing |= few_rows_explain(training, scored, n_training, n_scored)
     return np.where(nothing, 0.0, ratio)
 
@@ -182,7 +182,7 @@ class Binned:
 def binned(bins: Bins, scored: IntArray) -> list[Binned]:
     """The bins by feature, then by output."""
     each = zip(bins.edges, bins.slots, strict=True)
-    return [Binned(edges[:-1], bins.rows[own], scored[own]) for edges, own in each]
+    return [Binned(edges[:-1], bins.rows[slots], scored[slots]) for edges, slots in each]
 
 
 def describe_drift(
@@ -290,10 +290,10 @@ def _beyond(
     return sorted(features, key=lambda feature: -feature.below - feature.above)[:MOST_BEYOND]
 
 
-def _without_rounding(found: Reference, most: FloatArray | float = 0.0) -> Reference:
+def _without_rounding(reference: Reference, most: FloatArray | float = 0.0) -> Reference:
     """A constant has the deviation 0, and not that of the rounding of its mean."""
-    still = found.sd <= np.maximum(1e-12 * np.abs(found.mean), most)
-    return Reference(found.mean, np.where(still, 0.0, found.sd), found.gaps)
+    still = reference.sd <= np.maximum(1e-12 * np.abs(reference.mean), most)
+    return Reference(reference.mean, np.where(still, 0.0, reference.sd), reference.gaps)
 
 
 def _feature(

@@ -99,8 +99,8 @@ class RawScores:
     """dcpred_tasks.model.contributions, (n, n_parts + 2); (0, 0) unless requested."""
 
     def take(self, index: NDArray[Any] | slice) -> "RawScores":
-        own = {f.name: getattr(self, f.name) for f in fields(self)}
-        return RawScores(**{name: value[index] if len(value) else value for name, value in own.items()})
+        arrays = {f.name: getattr(self, f.name) for f in fields(self)}
+        return RawScores(**{name: value[index] if len(value) else value for name, value in arrays.items()})
 
 
 def score_with_leaves(
@@ -125,22 +125,22 @@ def score_with_leaves(
     near = typicality_scorer(model) if typicality else None
     spread = scale_scorer(model) if scale else None
     decision, status = score(model, X, leaves=leaf)
-    found, log_scale, ok = _none, np.empty(0), status == Status.OK
+    distance, log_scale, ok = _none, np.empty(0), status == Status.OK
     # A row whose distance overflows has no value: it counts as farthest.
     if near is not None:
-        found = np.nan_to_num(score(near, X)[0][:, 0].astype(SCORE_DTYPE), copy=False)
-        found[~ok] = np.nan
+        distance = np.nan_to_num(score(near, X)[0][:, 0].astype(SCORE_DTYPE), copy=False)
+        distance[~ok] = np.nan
     if spread is not None:
         log_scale = np.where(ok, np.nan_to_num(score(spread, X)[0][:, 0]), 0.0)
     why = contributions(model, X, decision, leaf) if reasons else np.empty((0, 0))
-    return RawScores(decision, status, leaf, found, log_scale, contributions=why)
+    return RawScores(decision, status, leaf, distance, log_scale, contributions=why)
 
 
 def typicality_scorer(model: Model) -> Model:
     """The typicality model of a model, built once. Raises DataError."""
-    found = _made(model, typicality_model)
-    assert found is not None
-    return found
+    near = _made(model, typicality_model)
+    assert near is not None
+    return near
 
 
 def scale_scorer(model: Model) -> Model | None:

@@ -54,8 +54,10 @@ class LeafModelScorer:
         # A value too large for single precision becomes a status, not a warning.
         with np.errstate(over="ignore", invalid="ignore"):
             for start in range(0, len(X), self.step):
-                own = slice(start, start + self.step)
-                self._score_tile(X[own], decision[own], status[own], None if leaves is None else leaves[own])
+                tile = slice(start, start + self.step)
+                self._score_tile(
+                    X[tile], decision[tile], status[tile], None if leaves is None else leaves[tile]
+                )
         return decision, status
 
     def _score_tile(
@@ -74,8 +76,8 @@ class LeafModelScorer:
             values = np.empty((n, model.n_outputs))
             order, spans = by_leaf(leaf)
             for number, span in spans:
-                own = order[span]
-                values[own] = self._values(number, exact[own].astype(self.dtypes[number]), X[own])
+                in_leaf = order[span]
+                values[in_leaf] = self._values(number, exact[in_leaf].astype(self.dtypes[number]), X[in_leaf])
         decision[:] = values
         status[~_are_finite(decision)] = Status.NON_FINITE_RESULT
         status[~finite] = Status.NON_FINITE_FEATURE

@@ -201,8 +201,8 @@ class ProbabilityColumn(_NumbersColumn):
         calibration_of(model)
 
     def encode(self, model: Model, rows: RawScores) -> NDArray[Any]:
-        found = probabilities(model, rows.decision)
-        return (found if model.n_outputs > 1 else found[:, 1]).astype(SCORE_DTYPE)
+        chances = probabilities(model, rows.decision)
+        return (chances if model.n_outputs > 1 else chances[:, 1]).astype(SCORE_DTYPE)
 
     def check(self, values: NDArray[Any], fill: Any, status: StatusArray) -> Iterator[tuple[str, BoolArray]]:
         yield from super().check(values, fill, status)
@@ -264,7 +264,7 @@ class _ByScale(_NumbersColumn):
         return rows.decision[:, 0].astype(VALUE_DTYPE), rows.leaf, rows.log_scale
 
     def differing(self, model: Model, of: Stored) -> IntArray:
-        stored, right = (model.target.forward(by_row(one)) for one in (of.stored, of.right))
+        stored, right = (model.target.forward(by_row(values)) for values in (of.stored, of.right))
         off = of.tolerance[:, None] + 1e-12 * np.abs(right)
         if len(of.rows.log_scale_off):
             off += (
@@ -481,8 +481,8 @@ class _DecisionColumn(_NumbersColumn):
         return rows.decision if model.n_outputs > 1 else rows.decision[:, 0]
 
     def differing(self, model: Model, of: Stored) -> IntArray:
-        own = model.target.to_decision
-        off = np.abs(own(by_row(of.stored)) - own(of.rows.decision))
+        to_decision = model.target.to_decision
+        off = np.abs(to_decision(by_row(of.stored)) - to_decision(of.rows.decision))
         return np.flatnonzero((~(off <= of.tolerance[:, None])).any(axis=1))
 
 

@@ -177,10 +177,10 @@ def arithmetic(*models: Model) -> str | None:
     of a plan: None for the engine of version 1, "engine 2" and so on for later ones, with "tiles" for
     products of tiles, "numpy" for the definition. Baselines need no engine: None.
     """
-    own = [model for model in models if not _holds_leaf_models(model)]
-    if models and not own:
+    compact = [model for model in models if not _holds_leaf_models(model)]
+    if models and not compact:
         return None
-    if (own and not any(map(_suits_engine, own))) or not has_compiler():
+    if (compact and not any(map(_suits_engine, compact))) or not has_compiler():
         return "numpy"
     parts = [f"engine {layout.VERSION}"] if layout.VERSION > 1 else []
     return ", ".join([*parts, *(["tiles"] if uses_tiles() else [])]) or None
@@ -190,7 +190,7 @@ def check_arithmetic(planned: str | None, *models: Model) -> None:
     """Raise ResourceError where this process scores otherwise than a plan states: another worker may not."""
     if (here := planned_or_here(lambda: arithmetic(*models), planned)) != planned:
         names = {None: "the compiled engine", "tiles": "the engine with DCPRED_TILES=1", "numpy": "NumPy"}
-        here, planned = (names.get(one, f"the compiled {one}") for one in (here, planned))
+        here, planned = (names.get(name, f"the compiled {name}") for name in (here, planned))
         raise ResourceError(
             f"Cannot score in {process_name()}: it uses {here}, but the run was planned with {planned}, whose"
             " scores have other last bits. Give all workers the same dcpred, llvmlite, DCPRED_NO_COMPILER and"
@@ -226,15 +226,15 @@ def warm_up(model: Model) -> None:
 
 def _engine(model: Model) -> Any:
     """The Engine of a model, or its LeafModelScorer, made once; None without a compiler."""
-    found = _engines.get(model)
-    if found is None:
+    engine = _engines.get(model)
+    if engine is None:
         with _one_thread:  # else each of several threads makes one, of a large model
-            found = _engines.get(model)
-            if found is None:
-                found = _made(model)
-                if found is not None:
-                    _engines[model] = found
-    return found
+            engine = _engines.get(model)
+            if engine is None:
+                engine = _made(model)
+                if engine is not None:
+                    _engines[model] = engine
+    return engine
 
 
 def _made(model: Model) -> Any:
@@ -260,15 +260,17 @@ class _TargetEncodedScorer:
         status = np.empty(len(X), STATUS_DTYPE)
         for start in range(0, max(len(X), 1), STRIP_ROWS):  # No rows load the engine, too.
             strip = slice(start, start + STRIP_ROWS)
-            own = None if leaves is None else leaves[strip]
-            decision[strip], status[strip] = score_rows(self.model, self._encoded(X[strip]), leaves=own)
+            strip_leaves = None if leaves is None else leaves[strip]
+            decision[strip], status[strip] = score_rows(
+                self.model, self._encoded(X[strip]), leaves=strip_leaves
+            )
         return decision, status
 
     def _encoded(self, X: NDArray[np.generic]) -> NDArray[Any]:
         """Encoded rows, in a reused buffer: new pages would cost more than the copy."""
         targets, dtype = self.targets, self.targets.dtype_for(X.dtype)
-        kept: NDArray[Any] | None = getattr(self._kept, dtype.__name__, None)
-        if kept is None or len(X) > len(kept):
-            kept = np.empty((len(X), targets.n_columns), dtype)
-            setattr(self._kept, dtype.__name__, kept)
-        return targets.encoded(X, targets.table, out=kept[: len(X)])
+        buffer: NDArray[Any] | None = getattr(self._kept, dtype.__name__, None)
+        if buffer is None or len(X) > len(buffer):
+            buffer = np.empty((len(X), targets.n_columns), dtype)
+            setattr(self._kept, dtype.__name__, buffer)
+        return targets.encoded(X, targets.table, out=buffer[: len(X)])

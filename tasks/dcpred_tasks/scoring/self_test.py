@@ -93,8 +93,8 @@ def check_self_test(model: Model, test: SelfTest | None, place: str, *, plain: b
 
 def _off(model: Model, decision: Scores, other: Scores) -> FloatArray:
     """The difference of decision values on the scale of the leaves, float64 (n,)."""
-    one, two = (model.target.to_decision(values.astype(ACC_DTYPE)) for values in (decision, other))
-    return np.asarray(np.abs(one - two).max(axis=1, initial=0.0))
+    first, second = (model.target.to_decision(values.astype(ACC_DTYPE)) for values in (decision, other))
+    return np.asarray(np.abs(first - second).max(axis=1, initial=0.0))
 
 
 def _shown(values: FloatArray) -> str:

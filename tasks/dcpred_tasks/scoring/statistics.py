@@ -225,20 +225,20 @@ def decision_counts(model: Model, decision: NDArray[Any]) -> IntArray:
     return counts
 
 
-def value_counts(found: NDArray[Any], values: NDArray[Any]) -> IntArray:
+def value_counts(rows: NDArray[Any], values: NDArray[Any]) -> IntArray:
     """The count of each of the distinct values."""
     if len(values) <= FEW_VALUES:
-        return np.array([np.count_nonzero(found == value) for value in values], INDEX_DTYPE)
+        return np.array([np.count_nonzero(rows == value) for value in values], INDEX_DTYPE)
     if values.dtype == np.int8:
         total = np.zeros(2**8, INDEX_DTYPE)
-        for start in range(0, len(found), COUNTED_ROWS):
-            total += np.bincount(found[start : start + COUNTED_ROWS].view(np.uint8), minlength=len(total))
+        for start in range(0, len(rows), COUNTED_ROWS):
+            total += np.bincount(rows[start : start + COUNTED_ROWS].view(np.uint8), minlength=len(total))
         return total[values.view(np.uint8)]
     if values.dtype.kind in "iu" and int(values.max()) - int(values.min()) < 2**16:
         low = int(values.min())
-        counts = np.bincount(found.astype(np.int64) - low, minlength=int(values.max()) - low + 1)
+        counts = np.bincount(rows.astype(np.int64) - low, minlength=int(values.max()) - low + 1)
         return np.asarray(counts[values.astype(np.int64) - low])
     order = np.argsort(values)
     counts = np.empty(len(values), INDEX_DTYPE)
-    counts[order] = np.bincount(np.searchsorted(values[order], found), minlength=len(values))
+    counts[order] = np.bincount(np.searchsorted(values[order], rows), minlength=len(values))
     return counts
