@@ -123,8 +123,8 @@ class CountedValues:
         first = np.flatnonzero(_is_first(keys))
         at = np.repeat(self._bins_of(keys[first]), np.diff(first, append=len(keys)))
         n_kinds = self.counts.shape[1]
-        found = np.bincount(at * n_kinds + kinds, minlength=self.counts.size)
-        self.counts += found.reshape(self.counts.shape)
+        counts = np.bincount(at * n_kinds + kinds, minlength=self.counts.size)
+        self.counts += counts.reshape(self.counts.shape)
 
     def merge(self, other: "CountedValues") -> None:
         """Add the counts of another instance of as many kinds."""
@@ -264,10 +264,10 @@ def _class_numbers(
     """Class numbers of stored labels. Raises DataError for a label that the model lacks."""
     if names is not None:
         codes = class_codes(raw, len(names), address, start)
-        found = class_positions(np.array(names, dtype=str), [str(one) for one in model.classes])[codes]
+        numbers = class_positions(np.array(names, dtype=str), [str(name) for name in model.classes])[codes]
     else:
-        found = class_positions(raw, model.classes)
-    unseen = np.flatnonzero(found < 0)
+        numbers = class_positions(raw, model.classes)
+    unseen = np.flatnonzero(numbers < 0)
     if len(unseen):
         row = int(unseen[0])
         label = raw[row] if names is None else names[int(raw[row])]
@@ -276,4 +276,4 @@ def _class_numbers(
             f" {label!s} (classes: {listed_classes(model.classes)}). Remove such rows, or train with that"
             " class."
         )
-    return found
+    return numbers

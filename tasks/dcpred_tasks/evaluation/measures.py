@@ -167,8 +167,9 @@ class ClassMeasures:
         """Of two classes the curves are of the second against the first. Of several each is compared with all
         others, and `auc` and `average_precision` are the means over the classes that have rows.
         """
-        found = [curves(scores) for scores in self.scores]
-        known = [one for one in found if one is not None]
+        each_curves = [curves(scores) for scores in self.scores]
+        known = [curve for curve in each_curves if curve is not None]
+        precisions = [curve.average_precision for curve in known]
         recall = self.right[self.rows > 0] / self.rows[self.rows > 0]
         met = self.rows + self.predicted > 0
         f1 = 2 * self.right[met] / (self.rows + self.predicted)[met]
@@ -179,13 +180,13 @@ class ClassMeasures:
             "most_frequent_share": int(self.rows[most]) / int(self.rows.sum()),
             "balanced_accuracy": float(recall.mean()),
             "f1_macro": float(f1.mean()),
-            "auc": float(np.mean([one.auc for one in known])) if known else None,
-            "average_precision": float(np.mean([one.average_precision for one in known])) if known else None,
+            "auc": float(np.mean([curve.auc for curve in known])) if known else None,
+            "average_precision": float(np.mean(precisions)) if known else None,
             "auc_resolution": max((scores.resolution for scores in self.scores), default=None),
-            "classes": self._classes(found),
+            "classes": self._classes(each_curves),
             "confusion_matrix": self._matrix(),
             "confusions": self._pairs(),
-            "curves": self._curves(found),
+            "curves": self._curves(each_curves),
         }
 
     def cost(self, costs: Costs) -> dict[str, float]:
@@ -194,8 +195,8 @@ class ClassMeasures:
             return {}
         return {"cost_per_row": float(self.confusion.ravel() @ np.array(costs)) / int(self.rows.sum())}
 
-    def _classes(self, found: list[Curves | None]) -> list[dict[str, Any]]:
-        areas = [None if one is None else one.auc for one in found]
+    def _classes(self, each_curves: list[Curves | None]) -> list[dict[str, Any]]:
+        areas = [None if curve is None else curve.auc for curve in each_curves]
         if len(areas) < len(self.classes):
             areas = [*areas * 2] if len(areas) == 1 else [None] * len(self.classes)
         return [
@@ -229,14 +230,18 @@ class ClassMeasures:
             for i, j in pairs
         ]
 
-    def _curves(self, found: list[Curves | None]) -> list[dict[str, Any]]:
+    def _curves(self, each_curves: list[Curves | None]) -> list[dict[str, Any]]:
         """One for two classes, else those of the classes with the smallest areas."""
-        named = self.classes[1:] if len(found) == 1 else self.classes
-        known = [(name, one) for name, one in zip(named, found, strict=bool(found)) if one is not None]
+        named = self.classes[1:] if len(each_curves) == 1 else self.classes
+        known = [
+            (name, curve)
+            for name, curve in zip(named, each_curves, strict=bool(each_curves))
+            if curve is not None
+        ]
         worst = sorted(known, key=lambda item: item[1].auc)[:DRAWN_CLASSES]
         return [
-            {"class": name, "auc": one.auc, "average_precision": one.average_precision, **one.as_dict()}
-            for name, one in worst
+            {"class": name, "auc": curve.auc, "average_precision": curve.average_precision, **curve.as_dict()}
+            for name, curve in worst
         ]
 
 
@@ -265,13 +270,13 @@ class ProbabilityMeasures:
 
     def add(self, probabilities: NDArray[np.floating], target: NDArray[np.int64]) -> None:
         """probabilities (n, n_classes), target (n,) class numbers."""
-        own = probabilities[np.arange(len(target)), target]
+        of_target = probabilities[np.arange(len(target)), target]
         least = np.finfo(probabilities.dtype).eps
         self.n += len(target)
         p = probabilities.astype(np.float64)
         p[np.arange(len(target)), target] -= 1.0
         self.squares.add((p**2).sum(axis=1) / (2.0 if p.shape[1] == 2 else 1.0))
-        self.loss.add(-np.log(np.clip(own, least, 1.0), dtype=np.float64))
+        self.loss.add(-np.log(np.clip(of_target, least, 1.0), dtype=np.float64))
         self.of_two = probabilities.shape[1] == 2
         if self.of_two:
             self.stated.add(probabilities[:, 1], target)
@@ -392,7 +397,7 @@ class ValueMeasures:
     def as_dict(self) -> dict[str, Any]:
         spread = self.square_total - self.total**2 / self.n
         values, counts = self.residuals.values, self.residuals.counts.sum(axis=1)
-        found = quantiles(values, counts, np.array(SHARES))
+        residuals = quantiles(values, counts, np.array(SHARES))
         size = np.abs(values)
         order = np.argsort(size, kind="stable")
         middle = np.searchsorted(np.cumsum(counts[order]), [(self.n + 1) // 2, self.n // 2 + 1])
@@ -401,7 +406,7 @@ class ValueMeasures:
             "r2": as_float(1 - self.squares.total / spread) if spread > 0 else None,
             "mae": as_float(self.absolute.total / self.n),
             "median_absolute_error": 2 * float((size[order][middle] / 2).mean()),
-            "residual_quantiles": {f"{s:g}": float(q) for s, q in zip(SHARES, found, strict=True)},
+            "residual_quantiles": {f"{s:g}": float(q) for s, q in zip(SHARES, residuals, strict=True)},
             "residual_resolution": self.residuals.resolution,
             "residual_histogram": _histogram(values, counts),
             "residuals_by_prediction": self._by_prediction(),
@@ -412,22 +417,22 @@ class ValueMeasures:
         rows = self.in_range
         middle = np.cumsum(rows) - rows / 2
         group = np.minimum(middle * COARSE // self.n, COARSE - 1)
-        found = []
+        ranges = []
         for number in range(COARSE):
-            own = np.flatnonzero((group == number) & (rows > 0))
-            if not len(own):
+            merged = np.flatnonzero((group == number) & (rows > 0))
+            if not len(merged):
                 continue
-            n = int(rows[own].sum())
-            counts = self.residuals.counts[:, own].sum(axis=1)
+            n = int(rows[merged].sum())
+            counts = self.residuals.counts[:, merged].sum(axis=1)
             low, median, high = quantiles(self.residuals.values, counts, np.array(BAND))
-            found.append(
+            ranges.append(
                 {
                     "rows": n,
-                    "mean_prediction": as_float(self.predictions.of(own) / n),
+                    "mean_prediction": as_float(self.predictions.of(merged) / n),
                     "residuals": {"0.05": float(low), "0.5": float(median), "0.95": float(high)},
                 }
             )
-        return found
+        return ranges
 
 
 def _histogram(values: FloatArray, counts: NDArray[np.int64]) -> dict[str, Any]:
@@ -484,20 +489,20 @@ class IntervalMeasures:
         parts = [np.flatnonzero(quarter == number) for number in range(4)]
         return [
             {
-                "rows": int(rows[own].sum()),
-                "least_prediction": float(values[own[0]]),
-                "largest_prediction": float(values[own[-1]]),
-                "coverage": int(counts[own, 1].sum()) / int(rows[own].sum()),
+                "rows": int(rows[part].sum()),
+                "least_prediction": float(values[part[0]]),
+                "largest_prediction": float(values[part[-1]]),
+                "coverage": int(counts[part, 1].sum()) / int(rows[part].sum()),
             }
-            for own in parts
-            if len(own)
+            for part in parts
+            if len(part)
         ]
 
 
 def gives_intervals(model: Model) -> bool:
     """Whether a model has intervals of DEFAULT_ALPHA; others were trained on too few rows."""
-    found = None if model.uncertainty is None else model.uncertainty.intervals
-    return found is not None and bool((found.alpha <= DEFAULT_ALPHA).any())
+    known = None if model.uncertainty is None else model.uncertainty.intervals
+    return known is not None and bool((known.alpha <= DEFAULT_ALPHA).any())
 
 
 class LeafMeasures:
@@ -602,15 +607,17 @@ class Measures:
 
     def as_dict(self) -> dict[str, Any]:
         """The figures of all measures, as `dcpred.evaluation.figures` describes them."""
-        found = self.quality.as_dict()
+        figures = self.quality.as_dict()
         if self.costs is not None and isinstance(self.quality, ClassMeasures):
-            found |= {"costs": list(self.costs), **self.quality.cost(self.costs)}
-        found |= self.probabilities.as_dict() if self.probabilities.n else {}
-        found |= self.intervals.as_dict() if self.intervals.n else {}
-        found |= self.leaves.as_dict() if self.leaves.rows.any() else {}
-        return found if self.metric is None else found | {"metric": self.metric, "score": self._score(found)}
+            figures |= {"costs": list(self.costs), **self.quality.cost(self.costs)}
+        figures |= self.probabilities.as_dict() if self.probabilities.n else {}
+        figures |= self.intervals.as_dict() if self.intervals.n else {}
+        figures |= self.leaves.as_dict() if self.leaves.rows.any() else {}
+        if self.metric is None:
+            return figures
+        return figures | {"metric": self.metric, "score": self._score(figures)}
 
-    def _score(self, found: dict[str, Any]) -> float | None:
+    def _score(self, figures: dict[str, Any]) -> float | None:
         """The value of `metric`."""
         assert self.metric is not None
         mean = None
@@ -619,4 +626,4 @@ class Measures:
                 mean = self.quality.cost(score_costs(self.metric)).get("cost_per_row")
         elif value_losses(self.metric) is not None:
             mean = as_float(self.losses.total / self.n)
-        return named_score(self.metric, found, mean)
+        return named_score(self.metric, figures, mean)

@@ -159,7 +159,7 @@ def meant(name: str, known: Collection[str]) -> str | None:
     plain = re.sub(r"[^a-z0-9]", "", name.lower())
     here = {score.field: score.name for score in SCORES if score.field}
     aliases = {alias: score.name for score in SCORES for alias in score.aliases}
-    spelled = {re.sub(r"[^a-z0-9]", "", one.removeprefix("neg_")): one for one in known}
+    spelled = {re.sub(r"[^a-z0-9]", "", listed.removeprefix("neg_")): listed for listed in known}
     for word in (plain, plain.removesuffix("score")):
         for names in (spelled, aliases, here):
             if names.get(word) in known:
@@ -231,13 +231,13 @@ def value_losses(name: str) -> ValueLosses | None:
     return BY_NAME[plain].losses if plain in BY_NAME else None
 
 
-def named_score(name: str, found: Mapping[str, Any], mean_loss: float | None) -> float | None:
+def named_score(name: str, figures: Mapping[str, Any], mean_loss: float | None) -> float | None:
     """A score from the fields of an evaluation, or the mean of its loss; None without either."""
     plain = name.partition("=")[0]
     if mean_loss is not None:
         return -mean_loss
     score = BY_NAME[plain]
     if score.of_figures is not None:
-        return score.of_figures(found)
-    value = found.get(score.field or score.plain)
+        return score.of_figures(figures)
+    value = figures.get(score.field or score.plain)
     return value if value is None or not score.less_is_better else -value
