@@ -188,8 +188,8 @@ def is_done(output: Path) -> bool:
 
 
 def write_division(job: TrainJob, division: StoredDivision) -> None:
-    own = {"classes": division.classes, "class_factors": division.class_factors}
-    write_arrays(job.division_file, {**division.known.arrays(), **division.tree.arrays(), **own})
+    of_classes = {"classes": division.classes, "class_factors": division.class_factors}
+    write_arrays(job.division_file, {**division.known.arrays(), **division.tree.arrays(), **of_classes})
 
 
 def file_stamp(path: Path) -> tuple[str, int, int]:
@@ -335,9 +335,9 @@ def survey_arrays(survey: Survey) -> dict[str, NDArray[Any]]:
 def survey_of(a: dict[str, Any]) -> tuple[Survey, Sample]:
     """The survey and the sampled rows of the arrays of a file; removes them from `a`."""
     sample = Sample(*(a.pop(f"sample_{field.name}") for field in fields(Sample)))
-    own = {field.name: a.pop(field.name) for field in fields(Survey)}
-    own |= {name: int(own[name]) for name in ("n_rows", "n_used", "rows")}
-    return Survey(**own | {"means": tuple(own["means"].tolist())}), sample
+    of_survey = {field.name: a.pop(field.name) for field in fields(Survey)}
+    of_survey |= {name: int(of_survey[name]) for name in ("n_rows", "n_used", "rows")}
+    return Survey(**of_survey | {"means": tuple(of_survey["means"].tolist())}), sample
 
 
 def read_sums(job: TrainJob, block: int, sample_rows: int) -> TargetSums:
@@ -483,13 +483,13 @@ def _places(
             return
         edges = np.array(np.load(path, mmap_mode="r")[first : last + 2])
         places = np.load(job.index_file(generation, "places", part), mmap_mode="r")
-        own = np.array(places[edges[0] : edges[-1]])
+        rows = np.array(places[edges[0] : edges[-1]])
         leaf = np.repeat(np.arange(first, last + 1), np.diff(edges))
-        order = np.argsort(own[:, 0], kind="stable")
-        own, leaf = own[order], leaf[order]
-        bounds = np.flatnonzero(np.diff(own[:, 0], prepend=-1, append=-1))
+        order = np.argsort(rows[:, 0], kind="stable")
+        rows, leaf = rows[order], leaf[order]
+        bounds = np.flatnonzero(np.diff(rows[:, 0], prepend=-1, append=-1))
         for start, stop in pairwise(bounds.tolist()):
-            yield int(own[start, 0]), leaf[start:stop], own[start:stop, 1:]
+            yield int(rows[start, 0]), leaf[start:stop], rows[start:stop, 1:]
 
 
 def _neighbours(sources: Sequence[Source]) -> list[list[Source]]:
@@ -552,8 +552,8 @@ def tried_file(job: TrainJob, fold: int, digest: str) -> Path:
 
 def write_cells(job: TrainJob, cells: Cells) -> None:
     (job.root / "cells").mkdir(exist_ok=True)
-    own = {"chosen": cells.chosen, "classes": cells.classes, "class_factors": cells.class_factors}
-    write_arrays(cells_file(job), {**cells.scaling.arrays(), **cells.tree.arrays(), **own})
+    rest = {"chosen": cells.chosen, "classes": cells.classes, "class_factors": cells.class_factors}
+    write_arrays(cells_file(job), {**cells.scaling.arrays(), **cells.tree.arrays(), **rest})
 
 
 def read_cells(job: TrainJob) -> Cells:
@@ -564,8 +564,8 @@ def read_cells(job: TrainJob) -> Cells:
 def write_trial(job: TrainJob, fold: int, rows: TrialRows, survey: Survey) -> None:
     """Write the rows of the trials of a fold, and the survey of all rows."""
     no_sample = {f"sample_{name}": np.empty(0) for name in Sample.__dataclass_fields__}
-    kept = {SURVEY + name: array for name, array in (survey_arrays(survey) | no_sample).items()}
-    write_arrays(trial_file(job, fold), rows.arrays() | kept)
+    of_survey = {SURVEY + name: array for name, array in (survey_arrays(survey) | no_sample).items()}
+    write_arrays(trial_file(job, fold), rows.arrays() | of_survey)
 
 
 def read_trial(job: TrainJob, fold: int) -> tuple[TrialRows, Survey]:

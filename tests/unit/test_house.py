@@ -38,7 +38,7 @@ VAGUE_FIELDS = {
 VAGUE_MODULES = re.compile(
     r"dcpred\.(datasets|estimators|training)\b"
     r"|dcpred_compare\.(baselines|page)\b"
-    r"|dcpred_tasks\.(engine|model|scratch|tables|training)\b"
+    r"|dcpred_tasks\.(engine|model|tables|training)\b"
 )
 HALF_SENTENCE = re.compile(r"#\s*(of|that|which|from|whose|and|or|as)\b")
 
