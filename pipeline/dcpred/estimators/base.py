@@ -92,8 +92,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def if_calibrated(method: F) -> F:
     """Hide a method from estimators with `calibrate=False`."""
-    found: F = available_if(_is_calibrated)(method)
-    return found
+    hidden: F = available_if(_is_calibrated)(method)
+    return hidden
 
 
 def _is_calibrated(estimator: Any) -> bool:
@@ -108,10 +108,10 @@ def _is_calibrated(estimator: Any) -> bool:
 
 def _weighted(model: Model, factors: NDArray[np.float64]) -> Uncertainty | None:
     """Return the calibration of a model whose row weights include these weights of classes."""
-    found = model.uncertainty
-    if found is None or found.calibration is None or (factors == factors[:1]).all():
-        return found
-    return replace(found, calibration=replace(found.calibration, weight=factors))
+    uncertainty = model.uncertainty
+    if uncertainty is None or uncertainty.calibration is None or (factors == factors[:1]).all():
+        return uncertainty
+    return replace(uncertainty, calibration=replace(uncertainty.calibration, weight=factors))
 
 
 class DCPredBase(BaseEstimator):  # type: ignore[misc]
@@ -194,8 +194,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         """Return the settings of training that parameters and `settings` give, by name."""
         common = self.get_params(deep=False).items()
         names = {k: self._renamed.get(k, k) for k, v in common if v is not None}
-        own = {name: getattr(self, k) for k, name in names.items() if k not in self._not_settings}
-        return own | rare.given_settings(self.settings)
+        given = {name: getattr(self, k) for k, name in names.items() if k not in self._not_settings}
+        return given | rare.given_settings(self.settings)
 
     def _largest_weight(self) -> float:
         return float(self.given_settings().get("largest_weight", DEFAULTS["largest_weight"]))
@@ -251,9 +251,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         if is_sparse(X):
             check_dense(X)
             return X.toarray()
-        found = schema_of_given(X)
-        if found is not None:
-            self.schema_ = found
+        schema = schema_of_given(X)
+        if schema is not None:
+            self.schema_ = schema
         lazy = dask_rows.needs_schema(X)
         if not lazy and not tables.needs_schema(X):
             return X
@@ -325,12 +325,12 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         self._trained_rows = sketch(X)
         names = self.model_.scaling.names(self._feature_names())
         survey = replace(survey, weights=np.zeros(3))  # A heavy row was warned of.
-        found = remarks(X, target, number, survey, self._feature_names(), self._encoding(), classes)
+        notes = remarks(X, target, number, survey, self._feature_names(), self._encoding(), classes)
         changed = changed_settings(settings, self.model_.landmark_at)
         if 0 < settings.n_leaves < self.model_.n_leaves:  # Costlier than what the user asked for.
             warnings.warn(changed.pop(0), UserWarning, stacklevel=4)
-        found += changed
-        for remark in [*columns_in_words(self.model_.scaling, survey, names), *found]:
+        notes += changed
+        for remark in [*columns_in_words(self.model_.scaling, survey, names), *notes]:
             show(remark)
         self._remember(settings)
 
@@ -498,14 +498,14 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     def _each_row(self, X: Any, block: Callable[..., Any], shape: tuple[int, ...], *more: Any) -> Any:
         """What `block` gives for raw rows, float64 (n_samples, *shape), lazy where X is. Raises DataError."""
         if is_sparse(X):
-            found = np.concatenate([block(self._rows(s), self.model_, *more) for s in dense_strips(X)])
+            values = np.concatenate([block(self._rows(s), self.model_, *more) for s in dense_strips(X)])
         else:
             rows = self._rows(X)
             if dask_rows.is_out_of_core(rows):
                 return out_of_core.each_row(self.model_, rows, block, shape, *more)
-            found = block(rows, self.model_, *more)
-        check_scored(found if found.ndim > 1 else found[:, None], self._why_unscored(X))
-        return found
+            values = block(rows, self.model_, *more)
+        check_scored(values if values.ndim > 1 else values[:, None], self._why_unscored(X))
+        return values
 
     def _why_unscored(self, X: Any) -> Callable[[int], str]:
         """What is wrong with a row of X, in memory, by its number."""
@@ -584,7 +584,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             If something else is at the path, or if classes are neither text nor numbers.
         """
         check_is_fitted(self, "model_")
-        odd = next((one for one in self.model_.classes if not isinstance(one, str | int | float)), None)
+        odd = next((label for label in self.model_.classes if not isinstance(label, str | int | float)), None)
         if odd is not None:
             raise DataError(
                 f"Cannot save the model: its class {odd!r} is neither text nor a number. Fit it with"

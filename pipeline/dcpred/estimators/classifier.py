@@ -179,7 +179,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         labels, given = class_names(y), None
         if is_lazy(X) or isinstance(X, zarr.Array):
             y, given = dask_rows.numbered_labels(y)
-            labels = labels if given is None else tuple(str(one) for one in given)
+            labels = labels if given is None else tuple(str(label) for label in given)
         X = self._encoded(X)
         X, y, sample_weight, names = dask_rows.training_data(X, y, sample_weight)
         if dask_rows.is_out_of_core(X):
@@ -196,7 +196,7 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
             self._keep_names(names)
             self.classes_ = class_array(self.model_.classes)
             if given is not None and given.dtype.kind != "U":  # The model has their names.
-                self.classes_ = given[np.isin([str(one) for one in given], self.classes_)]
+                self.classes_ = given[np.isin([str(label) for label in given], self.classes_)]
                 self.model_ = replace(self.model_, classes=tuple(self.classes_.tolist()))
             return
         if y is not None:
@@ -236,12 +236,12 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
             float32: one value for each row of two classes, else one for each class. NaN in rows without a
             score.
         """
-        one = self._fitted().n_outputs == 1
+        binary = self._fitted().n_outputs == 1
         if is_a(X, DASK_FRAME):
-            block = value_block if one else decision_block
-            return self._framed(X, block, None if one else self.classes_, self.model_, False)
+            block = value_block if binary else decision_block
+            return self._framed(X, block, None if binary else self.classes_, self.model_, False)
         decision = self._values(X)
-        return decision[:, 0] if one else decision
+        return decision[:, 0] if binary else decision
 
     def predict(self, X: Any, *, threshold: float | str | None = None, costs: Any = None) -> Any:
         """Return the labels of rows.

@@ -50,16 +50,16 @@ def fitted_estimator(artifact: Artifact) -> DCPredClassifier | DCPredRegressor:
 
 def _named(settings: Settings, schema: Schema | None) -> dict[str, Any]:
     """Parameters that list features, by name where frames are encoded, without coded ones of the schema."""
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     if schema is None or schema.plain:
-        return found
+        return parameters
     for name in OF_FEATURES:
         text = str(getattr(settings, name))
         listed = numbers(text)
-        own = [schema.features[f] for f in listed if name != "categorical" or f not in schema.coded]
+        features = [schema.features[f] for f in listed if name != "categorical" or f not in schema.coded]
         if listed:
-            found[name] = [*([AUTO] if AUTO in text else []), *own] if own else AUTO
-    return found
+            parameters[name] = [*([AUTO] if AUTO in text else []), *features] if features else AUTO
+    return parameters
 
 
 def _given(kind: type[DCPredClassifier | DCPredRegressor], settings: Settings) -> dict[str, Any]:

@@ -231,10 +231,10 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         shares = quantile_shares(self._fitted(), q)
         if is_a(X, DASK_FRAME):
             names = tuple(check_share(share) for share in shares)
-            found = self._framed(X, quantile_block, names, self.model_, shares)
-            return found if np.ndim(q) else found[names[0]]
-        found = self._each_row(X, quantile_block, (len(shares),), shares)
-        return found if np.ndim(q) else found[:, 0]
+            quantiles = self._framed(X, quantile_block, names, self.model_, shares)
+            return quantiles if np.ndim(q) else quantiles[names[0]]
+        quantiles = self._each_row(X, quantile_block, (len(shares),), shares)
+        return quantiles if np.ndim(q) else quantiles[:, 0]
 
     def predict_early(self, X: Any) -> Any:
         """Return predictions by the local models (early prediction).

@@ -59,9 +59,11 @@ def _metric(task: str) -> Parameter:
 
 def with_parameters(kind: C) -> C:
     """Describe in the docstring of a class the parameters that are settings, or those of all estimators."""
-    defaults = {name: one.default for name, one in inspect.signature(kind).parameters.items()}
+    defaults = {name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()}
     settings = {
-        one.name: _described(one, defaults[one.name]) for one in describe_settings() if one.name in defaults
+        setting.name: _described(setting, defaults[setting.name])
+        for setting in describe_settings()
+        if setting.name in defaults
     }
     metric = _metric(CLASSES if issubclass(kind, ClassifierMixin) else NUMBERS)
     return documented(kind, OF_ESTIMATORS | settings | {"metric": metric})

@@ -45,8 +45,8 @@ def learn(
     Raises DataError if the kind of a column is unclear.
     """
     others = [name for name in names if name not in set(numeric)]
-    found = compute(survey_frame, [(part, others, named) for part in parts])
-    surveys = _joined(found, others)
+    of_parts = compute(survey_frame, [(part, others, named) for part in parts])
+    surveys = _joined(of_parts, others)
     columns = [
         Number(name) if name in set(numeric) else _column(surveys[name], name in named) for name in names
     ]
@@ -54,7 +54,7 @@ def learn(
         schema = Schema(tuple(columns))
     except ValueError as error:
         raise DataError(f"Cannot encode X: {error}. Rename columns, or leave some out.") from None
-    return schema, [next(iter(each.values())).n_rows for each in found]
+    return schema, [next(iter(each.values())).n_rows for each in of_parts]
 
 
 def learn_frame(X: Any, named: Collection[str]) -> tuple[Schema, FloatArray]:
@@ -68,9 +68,9 @@ def _column(survey: ColumnSurvey, named: bool) -> Column:
     return find_column(survey, wish, source="X", words=ESTIMATOR)
 
 
-def _joined(found: Sequence[dict[str, ColumnSurvey]], names: Sequence[str]) -> dict[str, ColumnSurvey]:
+def _joined(of_parts: Sequence[dict[str, ColumnSurvey]], names: Sequence[str]) -> dict[str, ColumnSurvey]:
     whole = {name: ColumnSurvey(name) for name in names}
-    for each in found:
+    for each in of_parts:
         for name, survey in each.items():
             whole[name].join(survey)
     return whole
