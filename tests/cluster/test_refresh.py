@@ -568,6 +568,12 @@ def test_what_the_command_refuses(model: Path, data: Path, root: Path, tmp_path:
     told = tmp_path / "told.json"
     assert run_cli("refresh", model, data).exit_code == 2
     assert run_cli("refresh", model, data, root, "--publish", "0001-00000000").exit_code == 2
+    for ignored in (("--keep", 3), ("--full",), ("--workers", 1)):
+        refused = run_cli("refresh", root, "--publish", "0001-00000000", *ignored)
+        assert (refused.exit_code, f"Cannot combine --publish with {ignored[0]}" in refused.stderr) == (
+            2,
+            True,
+        )
     missing = run_cli("refresh", model, tmp_path / "nothing.zarr", root, "--notify", f"cat > {told}")
     assert missing.exit_code == 3
     assert json.loads(told.read_text())["exit_code"] == 3

@@ -4,13 +4,14 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 import dcpred
 from dcpred.cli.commands import command
@@ -47,8 +48,8 @@ SHARD = ShardType()
     "--shard",
     type=SHARD,
     metavar="I/N",
-    help="Score only blocks I, I + N, I + 2N, …; other shards score the rest. auto/N takes I from a Slurm"
-    " array or an Indexed Job, auto also N from a Slurm array.",
+    help="Score only blocks I, I + N, I + 2N, … I from 0 to N - 1; other shards score the rest. auto/N"
+    " takes I from a Slurm array or an Indexed Job, auto also N from a Slurm array.",
 )
 def score_command(
     model: str | Path,
@@ -112,6 +113,7 @@ def refresh_command(
     """
     if publish_run is not None:
         (root,) = _places(places, 1)
+        _check_unused({*options, "scheduler"})
         with _notified(notify) as outcome:
             published = dcpred.publish(root, publish_run)
             outcome.update(published.as_dict())
@@ -124,6 +126,18 @@ def refresh_command(
         if error is not None:
             outcome.update(error=str(error), exit_code=error.exit_code)
     emit(report, as_json, error)
+
+
+def _check_unused(names: Collection[str]) -> None:
+    """Raise UsageError for a given option of these names, which a publication would ignore."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        if given and parameter.name in names:
+            raise click.UsageError(
+                f"Cannot combine --publish with {parameter.opts[0]}: it only makes a run the latest, and"
+                " scores and removes nothing. Omit one of them."
+            )
 
 
 def _places(places: tuple[Any, ...], n: int) -> tuple[Any, ...]:
