@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import dcpred
 from dcpred.cli.main import main
 from dcpred_tasks.artifacts.data_schema import find_rows
-from dcpred_tasks.errors import DataError, DcpredError, SettingsError
+from dcpred_tasks.errors import DataError, DcpredError, ModelFormatError, SettingsError
 from support.setting_words import classifier_with
 from support.tables import table
 
@@ -131,3 +131,9 @@ def test_a_run_of_several_tables_is_verified_as_one(folder: Path, tmp_path: Path
     chunk.write_bytes(chunk.read_bytes()[:-1])
     shown = run("verify", tmp_path / "nightly" / "latest", code=4)
     assert "b.parquet/scores.zarr/label/c/0" in shown
+
+
+def test_a_table_for_a_missing_model(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1.0]}), tmp_path / "new.parquet")
+    with pytest.raises(ModelFormatError, match=r"Cannot open a model at .*nosuch: it does not exist"):
+        find_rows(tmp_path / "new.parquet", "X", tmp_path / "nosuch")

@@ -8,7 +8,7 @@ from typing import Any
 import zarr
 
 from dcpred_tasks.artifacts.followed_schema import schema_of_stored, schema_to_follow
-from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, Artifact
+from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, Artifact, open_artifact
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.schema import (
     ATTRIBUTE,
@@ -19,7 +19,7 @@ from dcpred_tasks.schema.schema import (
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_group
 from dcpred_tasks.storage.addresses import Address, TableAddress, group_of, local_path
-from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.storage.place import GROUP_FILES, open_place
 from dcpred_tasks.tables.sources import import_command, import_first, kind_of
 
 
@@ -58,9 +58,12 @@ def find_rows(address: str | Path, name: str, model: str | Path, *, with_target:
     kind = kind_of(address)
     if kind is None:
         return zarr_arrays.find_array(address, name)
+    place = open_place(model)
+    if all(place.read(file) is None for file in (MODEL_FILE, *GROUP_FILES)):
+        open_artifact(model)  # It raises: there is neither a model nor data like which a table is encoded.
     schema = _followed(model)
     if kind.in_place:
-        if open_place(model).read(MODEL_FILE) is not None and schema is None:
+        if place.read(MODEL_FILE) is not None and schema is None:
             raise _without_schema(local_path(address), model)
         return _find_column(address, name, model)
     options = [] if schema is None else ["--like", shlex.quote(str(model))]
