@@ -57,7 +57,7 @@ class Commands(click.Group):
         "split": "Split a data set into training and test rows.",
         "train": "Train a model on a table or a Zarr data set.",
         "tune": "Choose settings within a cost, and train with them.",
-        "score": "Score every row of a Zarr array.",
+        "score": "Score every row of a table or a Zarr data set.",
         "deliver": "Commit a finished output to a Delta table or a folder.",
         "refresh": "Score what is new or changed since the last run, and publish the result.",
         "status": "Show the progress of a scoring run, or list the runs of a refresh.",

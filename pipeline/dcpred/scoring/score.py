@@ -46,8 +46,8 @@ def score(
     Parameters
     ----------
     data : str, Path, zarr.Array, zarr.Group, or array-like of shape (n_rows, n_features)
-        Path or address of a data set, or its rows: NumPy, pandas, Dask or xarray. Rows that are not stored as
-        Zarr are written to `OUTPUT.data.zarr` first.
+        Path or address of a data set or of a table (Parquet, Arrow or Delta), or rows: NumPy, pandas, Dask or
+        xarray. Rows in memory are written to `OUTPUT.data.zarr` first. Import other tables, as CSV.
     output : str or Path
         Directory or address for the scores. `output/scores.zarr` holds label, decision and status; row i
         belongs to row i of the data.
@@ -55,7 +55,8 @@ def score(
         Columns before the scores in these files: arrays next to the features, columns of a Parquet table, or
         features. By default the ids that import stored, or else row numbers.
     shard : Shard or str, optional
-        Score only blocks i, i + n, i + 2n, … for ``"i/n"``; ``"auto/n"`` takes i from the environment.
+        Score only blocks i, i + n, i + 2n, … for ``"i/n"``, i from 0 to n - 1; ``"auto/n"`` takes i
+        from the environment.
 
     Returns
     -------
