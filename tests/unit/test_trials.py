@@ -22,7 +22,7 @@ from dcpred.training.choice import _in_words, described, described_in_time, qual
 from dcpred.training.metrics import ERROR, LOG_LOSS, SQUARED, Metric, compare
 from dcpred.training.policy import DEFAULT, PORTFOLIO, STANDARD, THOROUGH, Budget, Deadline, parse_budget
 from dcpred.training.quality import compared, reference_words
-from dcpred.training.reports import TuneReport, with_cost
+from dcpred.training.reports import TuneReport, front_with, is_chosen, with_cost
 from dcpred.training.search import Found, Search
 from dcpred.training.search_result import checked_search
 from dcpred.training.trials import Candidate, TrialResult, Trials
@@ -398,6 +398,8 @@ def test_a_choice_that_costs_more_than_was_foreseen_has_fewer_landmarks(scaling:
     told = described(Found(chosen, [chosen], []), trials)
     assert told["settings"]["landmarks"] == told["chosen"]["landmarks"] == again.settings.landmarks
     assert told["chosen"]["cost_ratio"] == again.cost.cost_ratio
+    [point] = front_with(told["frontier"], told["chosen"])
+    assert point["accuracy"] == pytest.approx(1 - chosen.loss)
 
 
 def test_the_forecast_is_of_a_model_of_all_rows() -> None:
@@ -416,6 +418,8 @@ def test_the_forecast_is_of_a_model_of_all_rows() -> None:
     np.testing.assert_allclose(chosen.losses - foretold.losses, gain, rtol=0.02, atol=1e-9)
     told = described(Found(chosen, [chosen], []), trials)
     assert told["chosen"]["accuracy"] == pytest.approx(1 - foretold.loss)
+    [point] = front_with(told["frontier"], told["chosen"])
+    assert point["accuracy"] == pytest.approx(1 - chosen.loss), "as all points of the front"
     assert told["chosen"]["extrapolated"]
 
 
@@ -464,12 +468,15 @@ def test_a_forecast_never_passes_the_best_possible_one() -> None:
 
 
 def test_the_choice_is_shown_once() -> None:
-    """Its point of the Pareto front has another quality than the choice, which is extrapolated."""
+    """Its point of the Pareto front keeps its quality: that of the choice is extrapolated."""
     point = {"cost_ratio": 9.0, "ns_per_row": 20.0, "n_leaves": 1, "landmarks": 8, "products": 0}
     point |= {"metric": "accuracy", "accuracy": 0.85, "n_judged": 50, "scaling": "none", "overlap": 1}
     chosen = {**point, "accuracy": 0.87, "n_judged": 60, "extrapolated": True}
     points, made = with_cost([point, {**point, "landmarks": 16}], chosen, 8.0)
-    assert points == [made, {**point, "landmarks": 16}]
+    assert points == [{**point, "cost_ratio": 8.0}, {**point, "landmarks": 16}]
+    assert front_with(points, made) == points
+    assert is_chosen(points[0], made)
+    assert front_with(points[1:], made) == [made, points[1]]
     assert made == {**chosen, "cost_ratio": 8.0}
 
 
@@ -634,6 +641,14 @@ def test_a_model_that_costs_nothing_is_read_again(n: int) -> None:
         told = described(found_by(trials), trials) | {"seconds": {}}
     assert told["chosen"]["cost_ratio"] == 0
     assert checked_search(json.loads(json.dumps(told))) is not None
+
+
+def test_a_result_of_a_search_prints_what_matters() -> None:
+    """On one line: the model, its quality and its cost."""
+    report = TuneReport(**STORED, made={"cost_ratio": 2.5}, trained={"model": "m"})
+    words = "TuneReport(model='m', accuracy=0.9, standard_error=0.01, cost_ratio=2.5)"
+    assert repr(report) == words
+    assert re.findall(r"<th.*?>(.*?)</th>", report._repr_html_())[:2] == ["model", "accuracy"]
 
 
 STORED: dict[str, Any] = {

@@ -58,7 +58,7 @@ from dcpred.training.quality import (
     unseen_words,
     words_of,
 )
-from dcpred.training.reports import Point, with_cost
+from dcpred.training.reports import Point, front_with, is_chosen, with_cost
 from dcpred.training.search_result import checked_search, paint_frontier
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, Artifact, open_artifact
@@ -400,13 +400,13 @@ def _frontier(points: list[dict[str, Any]], chosen: dict[str, Any]) -> Picture:
     text = " ".join(filter(None, [text, unseen_words(chosen)]))
     lines = [
         [
-            f"{number(p['cost_ratio'], 3)}{' (chosen)' if p == chosen else ''}",
+            f"{number(p['cost_ratio'], 3)}{' (chosen)' if is_chosen(p, chosen) else ''}",
             _point(p),
             *(text for _, text in headlines(Point, p)),
             plain(p["scaling"]),
             "yes" if p["within_budget"] else "no",
         ]
-        for p in (points if chosen in points else sorted([*points, chosen], key=lambda p: p["cost_ratio"]))
+        for p in front_with(points, chosen)
     ]
     shape = [head for head, _ in headlines(Point, chosen)]
     heads = ["cost", name, *shape, "scaling", "within the budget"]

@@ -109,6 +109,7 @@ def described(found: Found, trials: Trials) -> dict[str, Any]:
             references = _references(found.chosen, chosen, final)
         settings = replace(settings, landmarks=chosen.settings.landmarks)
         made = replace(chosen, settings=settings)
+        points = _front_rows(found, made, trials)
         foretold = final.foretold(chosen)
         line = _row(made, foretold, final, _apart(found.chosen, trials, chosen, final))
         line["extrapolated"] = foretold is not chosen  # to a model of all rows
@@ -143,6 +144,15 @@ def _frontier(judged: Sequence[TrialResult]) -> list[TrialResult]:
         if not best or one.loss < best[-1].loss:
             best.append(one)
     return best
+
+
+def _front_rows(found: Found, made: TrialResult, trials: Trials) -> list[dict[str, Any]]:
+    """The Pareto front with the choice, at the cost of its model and with the quality of its trial."""
+    front = _frontier(found.judged)
+    if not any(one is found.chosen for one in front):
+        front.append(found.chosen)
+    rows = [_row(made if one is found.chosen else one, one, trials) for one in front]
+    return sorted(rows, key=lambda row: float(row["cost_ratio"]))
 
 
 def _apart(first: TrialResult, trials: Trials, last: TrialResult, final: Trials) -> float:

@@ -67,10 +67,13 @@ def unseen_words(chosen: Mapping[str, Any]) -> str:
     if chosen.get("unseen"):
         sentences += [
             f"The chosen model is evaluated on {chosen['n_judged']:,} rows that no choice used.",
-            "All other figures are of rows that choices used, and are optimistic.",
+            "Figures of the front are of rows that choices used, and are optimistic.",
         ]
     if chosen.get("extrapolated"):
-        sentences += ["The figure of the chosen model is extrapolated to training on all rows."]
+        sentences += [
+            "The quality of the chosen model is extrapolated to training on all rows; figures of the front"
+            " are not."
+        ]
     return " ".join(sentences)
 
 

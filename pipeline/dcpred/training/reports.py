@@ -11,6 +11,7 @@ from dcpred.training.quality import (
     compared,
     interval_words,
     number_text,
+    quality_name,
     reference_words,
     shown,
     unseen_words,
@@ -160,12 +161,23 @@ SHAPE = tuple(name for name, facts in facts_of(Point) if facts.headline)
 def with_cost(
     points: Sequence[dict[str, Any]], chosen: dict[str, Any], cost_ratio: float
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The same points with the cost of the finished model, which may have fewer landmarks than chosen. It is
-    shown once, with the quality of the choice.
+    """The same with the cost of the finished model, which may have fewer landmarks than chosen. Each point
+    keeps its quality: those of a front are of the same rows, and not extrapolated.
     """
-    made = {**chosen, "cost_ratio": cost_ratio}
-    same = ("cost_ratio", "ns_per_row", "scaling", *SHAPE)
-    return [made if all(p[name] == chosen[name] for name in same) else p for p in points], made
+    made = {"cost_ratio": cost_ratio}
+    return [{**p, **made} if is_chosen(p, chosen) else p for p in points], {**chosen, **made}
+
+
+def is_chosen(point: Mapping[str, Any], chosen: Mapping[str, Any]) -> bool:
+    """Whether a point of the Pareto front is the choice, whose quality may be of other rows."""
+    return all(point[name] == chosen[name] for name in ("cost_ratio", "ns_per_row", "scaling", *SHAPE))
+
+
+def front_with(points: Sequence[dict[str, Any]], chosen: dict[str, Any]) -> list[dict[str, Any]]:
+    """The Pareto front, with the choice if it lacks that."""
+    if any(is_chosen(one, chosen) for one in points):
+        return list(points)
+    return sorted([*points, chosen], key=lambda one: float(one["cost_ratio"]))
 
 
 @result_class
@@ -236,8 +248,8 @@ def _how_held_out(chosen: Mapping[str, Any]) -> str:
 def _front_listing(r: Mapping[str, Any]) -> Listing:
     """The Pareto front, at the cost of the finished model."""
     points, chosen = with_cost(r["frontier"], r["chosen"], r["made"]["cost_ratio"])
-    front = points if chosen in points else sorted([*points, chosen], key=lambda p: p["cost_ratio"])
-    labels = ["*" if point == chosen else "" for point in front]
+    front = front_with(points, chosen)
+    labels = ["*" if is_chosen(point, chosen) else "" for point in front]
     more = " ".join(filter(None, ("* chosen.", unseen_words(chosen))))
     return Listing(front, "at predicted costs:", labels, more)
 
@@ -321,6 +333,16 @@ class TuneReport(Summary):
     def model(self) -> str:
         """The directory or address of the model."""
         return str(self.trained["model"])
+
+    def _shown(self) -> list[tuple[str, Any]]:
+        """The model, its quality and its cost come first."""
+        own, chosen, name = vars(self), self.chosen, quality_name(self.chosen)
+        first = {"model": self.trained.get("model"), name: chosen.get(name)}
+        first |= {"standard_error": chosen.get("standard_error")}
+        first |= {"cost_ratio": self.made.get("cost_ratio", chosen.get("cost_ratio"))}
+        return [(key, value) for key, value in first.items() if value is not None] + [
+            (key, value) for key, value in super()._shown() if key in own and key not in first
+        ]
 
     def found(self) -> dict[str, Any]:
         """Return the result of the search alone, without the training that followed.

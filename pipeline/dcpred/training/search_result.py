@@ -7,7 +7,7 @@ from typing import Any
 
 from dcpred.pages import PAPER, drawing, frontier
 from dcpred.training.quality import is_share, judged, quality_name, words_of
-from dcpred.training.reports import Chosen, Decision, Finite, Reference, TuneReport
+from dcpred.training.reports import Chosen, Decision, Finite, Reference, TuneReport, is_chosen
 from dcpred_tasks.annotations import from_document, is_allowed
 from dcpred_tasks.errors import PlanConflictError, SettingsError, optional_package
 from dcpred_tasks.storage.atomic_files import resource_errors
@@ -86,7 +86,8 @@ def paint_frontier(points: Sequence[dict[str, Any]], chosen: dict[str, Any], axe
         for p in points
         if (value := judged(p)) is not None
     ]
-    frontier(axes, drawn, (float(chosen["cost_ratio"]), judged(chosen)))
+    at = next((one for one in points if is_chosen(one, chosen)), chosen)
+    frontier(axes, drawn, (float(at["cost_ratio"]), judged(at)))
     axes.set_xlabel("predicted cost, linear predictions a row")
     name = quality_name(chosen)
     axes.set_ylabel(f"{words_of(name)} on held-out rows" + (", %" if is_share(name) else ""))
