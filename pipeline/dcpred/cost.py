@@ -16,7 +16,7 @@ from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_map import Knots
 from dcpred_tasks.model.kernels import Sum
 from dcpred_tasks.process import one_thread
-from dcpred_tasks.result_fields import result_class, result_field
+from dcpred_tasks.result_fields import ABSENT, result_class, result_field
 from dcpred_tasks.scoring.scorer import score_rows
 
 UNIT_FEATURES = 4  # float32 values in 16 bytes: BLAS is slower where rows start elsewhere
@@ -67,6 +67,7 @@ class CostParts:
     descend: float = result_field("Its part of finding the leaf.")
     landmarks: float = result_field("Its part of kernel values.")
     outputs: float = result_field("Its part of the output weights.")
+    terms: float = result_field("Its part of terms beside the leaves.", when="trees", default=ABSENT)
 
 
 def padded_features(n_features: int) -> int:
@@ -350,6 +351,6 @@ def cost_parts(model: Model) -> dict[str, float] | None:
     cost = predict_cost(model)
     parts = {
         name: round(getattr(cost, name) / cost.linear, 1)
-        for name in ("convert", "descend", "landmarks", "outputs")
+        for name in ("convert", "descend", "landmarks", "outputs", *(["terms"] if model.terms else []))
     }
     return {"cost_ratio": round(cost.cost_ratio, 1), **parts}

@@ -16,7 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dcpred import DCPredClassifier, DCPredRegressor, Settings, load_model
-from dcpred.cost import predict_cost
+from dcpred.cost import cost_parts, predict_cost
+from dcpred.reports.inspection import inspect_path
+from dcpred.reports.report import _cost
 from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
 from dcpred_tasks.artifacts.model_layout import check_model
 from dcpred_tasks.engine import tree_engine
@@ -27,6 +29,7 @@ from dcpred_tasks.errors import ResourceError, SettingsError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.oblivious_trees import NEVER, ObliviousTrees, bins_of, quantised
+from dcpred_tasks.result_fields import document_of
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.training import term_fits
 from dcpred_tasks.training.folds import FOLDS
@@ -192,6 +195,24 @@ def test_a_stored_model_has_its_trees(tmp_path: Path, scaling: str, task: str, n
     np.testing.assert_array_equal(score_rows(stored, X)[0], score_rows(model, X)[0])
     write_model(tmp_path / "plain", plain, {}, {})
     assert json.loads((tmp_path / "plain" / "model.json").read_text())["version"] < 12
+
+
+def test_an_inspection_and_a_page_tell_of_trees_and_their_cost(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    DCPredRegressor(n_leaves=1, landmarks=4).fit(X, X[:, 0]).save(tmp_path / "0")
+    stored = open_artifact(tmp_path / "0")
+    model = with_trees(stored.model())
+    write_model(tmp_path / "5", model, stored.body["settings"], {"report": {}})
+    cost, plain = cost_parts(model), cost_parts(stored.model())
+    assert cost is not None
+    assert plain is not None
+    assert cost["terms"] > 0
+    assert sum(cost.values()) == pytest.approx(2 * cost["cost_ratio"], abs=0.3)
+    assert model.terms[0].facts == {"number": 20, "depth": 6}
+    pictures = [str(_cost({"predicted_cost": parts})) for parts in (cost, plain)]
+    assert ["trees beside the leaves" in picture for picture in pictures] == [True, False]
+    assert "terms" not in document_of(inspect_path(tmp_path / "0"))
+    assert document_of(inspect_path(tmp_path / "5"))["terms"]["trees"]["depth"] == 6
 
 
 @pytest.mark.parametrize(

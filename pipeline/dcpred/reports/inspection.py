@@ -144,6 +144,13 @@ def _named(line: Mapping[str, Any]) -> str:
     return str(line["feature"] if line["name"] is None else line["name"])
 
 
+def _terms_text(r: Mapping[str, Any]) -> dict[str, str] | Any:
+    return {
+        term: ", ".join(f"{name.replace('_', ' ')} {n:,}" for name, n in facts.items())
+        for term, facts in r.get("terms", {}).items()
+    } or ABSENT
+
+
 def _cost_text(r: Mapping[str, Any]) -> Any:
     return r["predicted_cost"] or "measured by dcpred evaluate"
 
@@ -201,6 +208,11 @@ class ModelFacts:
     landmarks_per_leaf: LandmarksPerLeaf = result_field("Landmarks of leaves.")
     n_products: int = result_field("Number of pairwise products.")
     n_triangle: int = result_field("Number of triangle points.")
+    terms: dict[str, dict[str, int]] = result_field(
+        "Terms beside the leaves: what each holds, by its name.",
+        when="trees",
+        text=_terms_text,
+    )
     support_vectors: int | None = result_field("Number of stored support vectors; None without them.")
     predicted_cost: dict[str, float] | None = result_field(
         "Predicted cost of a row; None for baselines.", of=CostParts, text=_cost_text
@@ -314,6 +326,7 @@ def _model(place: Place) -> ModelFacts:
         landmarks_per_leaf=LandmarksPerLeaf(int(landmarks.min()), int(landmarks.max())),
         n_products=len(model.pairs),
         n_triangle=int(sum(n_triangle)),
+        terms={term.name: term.facts for term in model.terms} or ABSENT,
         support_vectors=body["arrays"]["support_vectors"]["shape"][0] if artifact.has_support else None,
         predicted_cost=cost_parts(model),
         engine=described(model),

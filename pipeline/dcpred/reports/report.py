@@ -90,6 +90,7 @@ PARTS = {
     "descend": "walk down the tree",
     "landmarks": "landmarks",
     "outputs": "outputs",
+    "terms": "trees beside the leaves",
 }
 
 
@@ -236,7 +237,8 @@ def _cost(held: dict[str, Any]) -> Picture | None:
     cost = held["predicted_cost"]
     if cost is None:
         return None
-    names, values = list(PARTS.values()), [float(cost[part]) for part in PARTS]
+    there = {name: float(cost[part]) for part, name in PARTS.items() if part in cost}
+    names, values = list(there), list(there.values())
     shown = [f"{v:.1f}" for v in values]
     most = names[int(np.argmax(values))]
     text = (

@@ -48,6 +48,10 @@ class ObliviousTrees(ExportedTerm):
     def depth(self) -> int:
         return int(self.feature.shape[1])
 
+    @property
+    def facts(self) -> dict[str, int]:
+        return {"number": len(self.feature), "depth": self.depth}
+
     @cached_property
     def used(self) -> IntArray:
         """The features that a tree asks for, ascending."""

@@ -51,6 +51,11 @@ class Term(ABC):
     def cost(self) -> float:
         """Nanoseconds of a row in the engine."""
 
+    @property
+    def facts(self) -> dict[str, int]:
+        """What it holds, by names for a reader."""
+        return {}
+
     @abstractmethod
     def contributions(self, X: NDArray[Any], background: NDArray[Any], output: int) -> FloatArray:
         """What each encoded feature contributes to one output of rows (n, n_features), float64 of their
