@@ -25,9 +25,10 @@ from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
 from dcpred.training.train import train
-from dcpred.verification.verify import choose_rows, verify
+from dcpred.verification.verify import VerifyReport, choose_rows, verify
 from dcpred_tasks.artifacts.block_files import HARMLESS, Kind
 from dcpred_tasks.errors import DataError, IncompleteError, ModelFormatError, PlanConflictError, SettingsError
+from dcpred_tasks.result_fields import document_of, lines_of
 from dcpred_tasks.scoring.outputs import columns
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage import zarr_arrays
@@ -452,15 +453,24 @@ def given_up(folder: Path) -> tuple[Path, Path, bytes]:
 
 
 def test_rule_a_restored_input_chunk_is_scored_and_no_other_block(
-    given_up: tuple[Path, Path, bytes], made: Callable[[str], Path], scored_again: list[int]
+    given_up: tuple[Path, Path, bytes],
+    made: Callable[[str], Path],
+    scored_again: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder, lost, held = given_up
     assert found(folder / "out") == [Kind.ROWS_GIVEN_UP]
     assert not verify(folder / "out", "fast").ok
+    assert "1 block with skipped rows" in str(
+        list(lines_of(VerifyReport, document_of(verify(folder / "out", "fast"))))
+    )
     lost.write_bytes(held)
     with pytest.raises(PlanConflictError, match="differs in the data"):
         run(folder)
+    said: list[str] = []
+    monkeypatch.setattr("dcpred.scoring.repair.show", said.append)
     report = mend(folder)
+    assert "1 block with skipped rows; 1 block is scored again" in said
     assert scored_again == [3]
     assert report.status == {"1": N_ROWS}
     assert report.manifest["input_changed"] is True

@@ -254,5 +254,8 @@ def _show_findings(findings: list[Finding], n_blocks: int) -> None:
     if not damage and not n_blocks:
         show("nothing is wrong; nothing is repaired")
         return
-    counts = counted(len(damage), "finding", "findings")
-    show(f"{counts}; {counted(n_blocks, 'block is', 'blocks are')} scored again")
+    given_up = sum(finding.kind == Kind.ROWS_GIVEN_UP for finding in findings)
+    counts = [counted(len(damage), "finding", "findings")] if damage or not given_up else []
+    if given_up:
+        counts.append(counted(given_up, "block with skipped rows", "blocks with skipped rows"))
+    show(f"{', '.join(counts)}; {counted(n_blocks, 'block is', 'blocks are')} scored again")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dcpred.execution.pools import chosen_pool
-from dcpred.execution.progress import show_step, show_where
+from dcpred.execution.progress import counted, show_step, show_where
 from dcpred.execution.workers import Workers, run_all
 from dcpred.public import typed
 from dcpred.runs import delta_tables
@@ -75,7 +75,14 @@ def _manifest_text(r: Mapping[str, Any]) -> str | None:
 
 
 def _found_text(r: Mapping[str, Any]) -> str:
-    return ", ".join(f"{n:,} {kind}" for kind, n in r["found"].items()) or "nothing"
+    given_up = str(Kind.ROWS_GIVEN_UP)
+    texts = [
+        counted(n, "block with skipped rows", "blocks with skipped rows")
+        if kind == given_up
+        else f"{n:,} {kind}"
+        for kind, n in r["found"].items()
+    ]
+    return ", ".join(texts) or "nothing"
 
 
 def _result_text(r: Mapping[str, Any]) -> str:
