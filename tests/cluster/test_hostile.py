@@ -182,7 +182,7 @@ def test_a_check_that_is_taken_out_is_missed(model: Path) -> None:
     forge(model, landmarks=placed((0, 0), np.nan)(array_of(model, "landmarks")))
     with pytest.raises(ModelFormatError, match="not finite"):
         read_model(model)
-    with mutated(model_layout, "_check_finite", "not np.isfinite(array).all()", "False"):
+    with mutated(model_layout, "_check_arrays", "not np.isfinite(array).all()", "False"):
         assert np.isnan(read_model(model).landmarks[0, 0])
 
 

@@ -20,12 +20,14 @@ from dcpred.refreshing.refresh import refresh
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.request import Request
 from dcpred.scoring.score import score
+from dcpred.training.fit import TrainingRequest, fit_model
 from dcpred.training.train import train
 from dcpred_compare.rows import draw_rows
 from dcpred_tasks.artifacts.model_artifact import FORMAT, open_artifact
 from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.model.one_hot import Coding
 from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.training.settings import make_settings
 from support.pools import inline
 from support.tables import table, write_csv
 
@@ -226,7 +228,8 @@ def test_metadata_of_a_group_that_are_damaged_do_not_count_as_none(folder: Path,
     with pytest.raises(DataError, match="cannot interpret its metadata"):
         trained(tmp_path / "a.zarr", tmp_path / "model")
     (tmp_path / "a.zarr/zarr.json").unlink()
-    assert trained(tmp_path / "a.zarr", tmp_path / "model")
+    arrays = f"{tmp_path}/a.zarr/X", f"{tmp_path}/a.zarr/y"
+    assert fit_model(TrainingRequest(*arrays, tmp_path / "model", make_settings(SETTINGS), inline)).hash
 
 
 def test_a_schema_of_other_features_is_refused_before_training(folder: Path, tmp_path: Path) -> None:

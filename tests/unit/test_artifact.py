@@ -18,11 +18,7 @@ import xarray as xr
 import zarr
 
 from dcpred_tasks.artifacts import model_artifact, model_layout
-from dcpred_tasks.artifacts.model_artifact import (
-    open_artifact,
-    read_model,
-    write_model,
-)
+from dcpred_tasks.artifacts.model_artifact import VERSION, open_artifact, read_model, write_model
 from dcpred_tasks.errors import DataError, ModelFormatError, ResourceError
 from dcpred_tasks.model.compact_model import Model, score_rows
 from dcpred_tasks.model.kernels import Kernel
@@ -613,11 +609,11 @@ def test_an_array_that_is_not_declared_is_missed(copied: Path) -> None:
 # -- not a model ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [12, 99, "1", None, 1.5])
+@pytest.mark.parametrize("version", [VERSION + 1, 99, "1", None, 1.5])
 def test_a_newer_version_is_refused(copied: Path, version: object) -> None:
     edit(copied, lambda value: value.update(version=version))
     with pytest.raises(
-        ModelFormatError, match=rf"format version {version}, .*reads versions up to 11. Install a newer"
+        ModelFormatError, match=rf"format version {version}, .*reads versions up to {VERSION}. Install a newer"
     ):
         read_model(copied)
 

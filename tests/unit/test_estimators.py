@@ -116,14 +116,14 @@ def units(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def test_without_a_setting_fit_chooses_them_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     X, y = units(3_000, 0)
     with few_candidates():
-        plain = DCPredClassifier(random_state=0, verbose=1).fit(X[:1_200], y[:1_200])
+        plain = DCPredClassifier(random_state=0, verbose=1).fit(X[:1_800], y[:1_800])
     assert plain.settings_["scaling"] == "learned"
     assert plain.score(X[2_000:], y[2_000:]) > 0.85
     assert capsys.readouterr().err.count("chosen: ") == 1
     named = DCPredClassifier(C=3.0, random_state=0).fit(X[:200], y[:200])
     assert named.settings_["scaling"] == "standard", "as it is documented"
     with few_candidates():
-        lazy = DCPredClassifier(random_state=0).fit(da.from_array(X[:1_200], chunks=(300, 6)), y[:1_200])
+        lazy = DCPredClassifier(random_state=0).fit(da.from_array(X[:1_800], chunks=(300, 6)), y[:1_800])
     assert lazy.score(X[2_000:], y[2_000:]) > 0.85
 
 

@@ -64,16 +64,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("leaves", [1, 4])
 def test_each_quarter_of_the_predictions_has_its_share_inside(leaves: int) -> None:
-    model = regressor_with(n_leaves=leaves, random_state=0, **SETTINGS).fit(*amounts(2_500, 0))
-    X, y = amounts(5_000, 1)
-    assert model.model_.uncertainty.scale is not None
+    """In the mean of two models: their rows are a sample, too."""
+    draws = []
+    for seed in (0, 2):
+        model = regressor_with(n_leaves=leaves, random_state=0, **SETTINGS).fit(*amounts(2_500, seed))
+        X, y = amounts(5_000, seed + 1)
+        assert model.model_.uncertainty.scale is not None
+        for alpha in (0.1, 0.3):
+            low, high = model.predict_interval(X, alpha).T
+            draws.append((alpha, quarters((low <= y) & (y <= high), model.predict(X))))
+        q = model.predict_quantile(X, [0.05, 0.5, 0.95])
+        draws.append((0.0, (y[:, None] <= q).mean(axis=0)))
     for alpha in (0.1, 0.3):
-        low, high = model.predict_interval(X, alpha).T
-        found = quarters((low <= y) & (y <= high), model.predict(X))
-        assert min(found) > 1 - alpha - 0.08
-        assert max(found) < 1 - alpha + 0.08
-    q = model.predict_quantile(X, [0.05, 0.5, 0.95])
-    np.testing.assert_allclose((y[:, None] <= q).mean(axis=0), [0.05, 0.5, 0.95], atol=0.06)
+        shares = np.mean([values for a, values in draws if a == alpha], axis=0)
+        assert min(shares) > 1 - alpha - 0.08
+        assert max(shares) < 1 - alpha + 0.08
+    below = np.mean([values for a, values in draws if not a], axis=0)
+    np.testing.assert_allclose(below, [0.05, 0.5, 0.95], atol=0.06)
     assert (np.diff(q, axis=1) > 0).all()
     np.testing.assert_array_equal(model.predict_quantile(X, 0.95), q[:, 2])
     for q_given in ([], [[0.05, 0.95]]):

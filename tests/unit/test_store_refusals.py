@@ -41,9 +41,9 @@ X = random_rows(model, 40, seed=1)
 write_model(f"{folder}/model", model, {}, {})
 group = zarr_arrays.create_group(f"file://{folder}/data.zarr")
 zarr_arrays.create_array(group, "X", X.shape, X.dtype, 10)[...] = X
-job = f"{folder}/model", f"{folder}/data.zarr/X", f"{folder}/out"
-score(*job, inline)
-repair(*job, inline)
+job = f"{folder}/model", f"{folder}/data.zarr", f"{folder}/out"
+score(*job, client=inline)
+repair(*job, client=inline)
 assert not [f for level in ("fast", "sample", "full") for f in verify(job[2], level).findings]
 for look in (run_status, inspect_path, load_model, lambda path: list_bad_rows(path, 10)):
     look(job[0] if look is load_model else job[2])

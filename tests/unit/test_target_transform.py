@@ -335,7 +335,7 @@ def test_a_damaged_transform_is_refused(damage: object, folder: Path, tmp_path: 
 
 
 def test_a_search_takes_a_transform_that_lowers_the_error_of_targets() -> None:
-    X, y = amounts(900, 0)
+    X, y = amounts(900, 1)
     trials = trials_of(X, np.exp(1.2 * np.log(y)), settings=regression())
     with few_candidates((DEFAULT,), MUTATIONS):
         found = Search(trials).run()
