@@ -613,7 +613,8 @@ def test_an_array_that_is_not_declared_is_missed(copied: Path) -> None:
 def test_a_newer_version_is_refused(copied: Path, version: object) -> None:
     edit(copied, lambda value: value.update(version=version))
     with pytest.raises(
-        ModelFormatError, match=rf"format version {version}, .*reads versions up to {VERSION}. Install a newer"
+        ModelFormatError,
+        match=rf"format version {version}, .*reads versions up to {VERSION}. Install a newer",
     ):
         read_model(copied)
 

@@ -80,7 +80,7 @@ class Search:
         return None if incumbent is None else Found(incumbent, self.judged, self.trace, complete)
 
     def _may_describe(self) -> bool:
-        """Whether time suffices for two trials of each fold, which foretell a quality, and the training."""
+        """Whether time suffices for two trials of each fold, which predict a quality, and the training."""
         deadline, trials = self.trials.policy.deadline, self.trials
         return deadline is None or deadline.left() >= self._reserved(2 * len(trials.folds))
 

@@ -12,7 +12,9 @@ from dcpred_tasks.model.one_hot import LARGEST_CODE
 from dcpred_tasks.model.scaling import Scaling
 
 REFERENCE_ROWS = 2**12  # rows converted at once
-LARGEST_LEFT_OUT = 1e30  # of values that the scaling leaves out; records have moments in single precision
+LARGEST_LEFT_OUT = (
+    1e30  # A limit of values that the scaling leaves out: records have moments in single precision.
+)
 
 
 def feature_reference(scaling: Scaling, sample: NDArray[np.generic]) -> Reference:

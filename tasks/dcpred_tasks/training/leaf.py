@@ -338,7 +338,8 @@ def fit_leaf(
     own = X if used.all() else np.ascontiguousarray(X[:, used])
     rows = replace(leaf_rows(own, target, weight, borrowed, n_outputs, settings), offset=offset)
     kernels = leaf_kernels(rows, kernels, settings)
-    needed, local = needs_machine(settings), None
+    # The machine of so few rows is a compact model itself, without a basis that depends on their order.
+    needed, local = needs_machine(settings) or len(rows.X) <= settings.landmarks, None
     if needed or settings.keep_support_vectors:
         local = local_machine(rows, kernels.local, settings)
     basis, beta, intercept = compact_model(rows, local if needed else None, kernels, settings, seed)

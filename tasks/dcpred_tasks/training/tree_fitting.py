@@ -8,7 +8,6 @@ from typing import Literal, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
 from dcpred_tasks.dtypes import INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.errors import DcpredError
@@ -64,15 +63,16 @@ def k_means(
     start  where the centres begin: random rows take half the time of k-means++
     """
     X, weight = merged(X, weight)
+    if len(X) <= k:  # KMeans would give them with rounding, which depends on the order of rows.
+        return np.unique(X.astype(MODEL_DTYPE), axis=0)
     # OpenBLAS raises the invalid flag on lanes that it does not use; the centres are checked instead.
     with warnings.catch_warnings(), np.errstate(invalid="ignore"):
-        warnings.simplefilter("ignore", ConvergenceWarning)  # There may be fewer distinct rows than centres.
         if weight is not None:
             # KMeans holds weights in single precision, and draws no rows whose weight is 0 there.
             weight = np.maximum(weight / max(weight.max(), 1e-300), 1e-30)
-        fitted = KMeans(
-            min(k, len(X)), init=start, n_init=1, max_iter=TREE_ITERATIONS, random_state=seed
-        ).fit(X, sample_weight=weight)
+        fitted = KMeans(k, init=start, n_init=1, max_iter=TREE_ITERATIONS, random_state=seed).fit(
+            X, sample_weight=weight
+        )
     centres = np.unique(fitted.cluster_centers_.astype(MODEL_DTYPE), axis=0)
     if not np.isfinite(centres).all():
         raise DcpredError(
