@@ -8,6 +8,7 @@ from typing import Literal, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 
 from dcpred_tasks.dtypes import INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.errors import DcpredError
@@ -67,6 +68,7 @@ def k_means(
         return np.unique(X.astype(MODEL_DTYPE), axis=0)
     # OpenBLAS raises the invalid flag on lanes that it does not use; the centres are checked instead.
     with warnings.catch_warnings(), np.errstate(invalid="ignore"):
+        warnings.simplefilter("ignore", ConvergenceWarning)  # Rows that differ by rounding are one cluster.
         if weight is not None:
             # KMeans holds weights in single precision, and draws no rows whose weight is 0 there.
             weight = np.maximum(weight / max(weight.max(), 1e-300), 1e-30)
