@@ -15,6 +15,7 @@ from dcpred.execution.pools import connect
 from dcpred.reports.inspection import inspect_path
 from dcpred.runs.bad_rows import BadRow, BadRows, list_bad_rows
 from dcpred.runs.manifest import ScoreReport
+from dcpred.runs.status import RunStatus, run_status
 from dcpred.scoring.score import score
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model
@@ -190,6 +191,9 @@ def test_a_run_of_bad_rows_alone(model: Path, tmp_path: Path) -> None:
     assert report.manifest["drift"]["large"] is False
     assert report.manifest["statistics"]["sampled_rows"] == 0
     assert "300 non finite feature" in rendering.shown(ScoreReport, vars(report))
+    state = run_status(report.output)
+    assert state.without_score == 300
+    assert f"300 rows: `dcpred errors {report.output}` lists them" in rendering.shown(RunStatus, vars(state))
 
 
 def test_a_model_that_this_machine_takes_otherwise_is_refused(

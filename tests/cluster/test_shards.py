@@ -22,8 +22,9 @@ from dcpred.runs.latest import MANIFEST, PLAN
 from dcpred.runs.ledger import WITHDRAWN, Ledger, open_ledger
 from dcpred.runs.manifest import ScoreReport
 from dcpred.runs.shards import Shard, hold_shard
-from dcpred.runs.status import run_status
+from dcpred.runs.status import how_to_resume, run_status
 from dcpred.scoring import score_shard as module
+from dcpred.scoring.deliver import deliver
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.repair import repair
 from dcpred.scoring.request import Request
@@ -426,6 +427,11 @@ def test_failures_stay_with_their_shard(known: Path, folder: Place, monkeypatch:
         {"shard": "0/2", "driver": "", "n_blocks": 5, "done_blocks": 4},
         {"shard": "1/2", "driver": "", "n_blocks": 5, "done_blocks": 5},
     ]
+    assert how_to_resume(state.shards[1:]).endswith(
+        "has blocks left: --shard 0/2"
+    )  # also one that never began
+    with pytest.raises(IncompleteError, match="again for each shard that has blocks left: --shard 0/2"):
+        deliver(folder.address)
     assert isinstance(shard(known, folder, "0/2"), ScoreReport)
     assert not run_status(folder.address).failing
     check_as_by_one_driver(known, folder)

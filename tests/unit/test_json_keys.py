@@ -24,6 +24,7 @@ MORE = (
         "dcpred train",
         "train odd.zarr prices --set task=regression --set n_leaves=1 --set keep_support_vectors=true",
     ),
+    ("dcpred train", "train odd.zarr grown --set task=regression --set n_leaves=1 --set trees=2"),
     (
         "dcpred evaluate, classification",
         "evaluate model known.zarr --early --metric roc_auc --threshold cost=50",
@@ -31,6 +32,7 @@ MORE = (
     ("dcpred evaluate, regression", "evaluate prices odd.zarr --early --metric r2"),
     ("dcpred inspect of a model", "inspect model"),
     ("dcpred inspect of a model", "inspect prices"),
+    ("dcpred inspect of a model", "inspect grown"),
     ("dcpred inspect of a data set", "inspect odd.zarr"),
     ("dcpred score", "score prices odd.zarr scores --outputs decision,interval"),
     ("dcpred explain", "explain prices odd.zarr --rows 1 --landmarks"),

@@ -1,16 +1,17 @@
 """How far a run is."""
 
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dcpred.execution.lease import lock_holder
 from dcpred.execution.progress import counted, duration
+from dcpred.runs.bad_rows import without_score
 from dcpred.runs.delta_rows import delta_table
 from dcpred.runs.ledger import FailedBlock, Ledger, open_ledger
-from dcpred.runs.shards import known_shards, shards_at_work
-from dcpred.summary import Summary
+from dcpred.runs.shards import Shard, known_shards, shards_at_work
+from dcpred.summary import Summary, and_more
 from dcpred_tasks.artifacts.commit_records import list_records
 from dcpred_tasks.result_fields import Unit, result_class, result_field
 
@@ -35,8 +36,20 @@ def _state_text(r: Mapping[str, Any]) -> str:
     return {
         "finished": "finished",
         "scoring": f"scoring, driven by {r['driver']}",
-        "stopped": f"stopped; run the same `dcpred score` again to resume{LIMITED}",
+        "stopped": f"stopped; {how_to_resume(r['shards'])}{LIMITED}",
     }[str(r["state"])]
+
+
+def how_to_resume(shards: Sequence[Mapping[str, Any]]) -> str:
+    """What scores the blocks that are left, where these shards began (ShardStatus)."""
+    done = {shard["shard"] for shard in shards if shard["done_blocks"] == shard["n_blocks"]}
+    counts = {int(shard["shard"].partition("/")[2]) for shard in shards}
+    if len(counts) != 1:
+        return "run the same `dcpred score` again to resume"
+    names = (str(Shard(index, count)) for count in counts for index in range(count))
+    left = [name for name in names if name not in done]
+    shown = and_more(left[:SHARDS_SHOWN], len(left))
+    return f"run the same `dcpred score` again for each shard that has blocks left: --shard {shown}"
 
 
 def _speed_text(r: Mapping[str, Any]) -> str | None:
@@ -66,6 +79,11 @@ def _shards_text(r: Mapping[str, Any]) -> list[str]:
 def _blocks_text(r: Mapping[str, Any]) -> str:
     done, n_blocks = r["done_blocks"], r["n_blocks"]
     return f"{done:,} of {n_blocks:,} done, {n_blocks - done:,} left"
+
+
+def _unscored_text(r: Mapping[str, Any]) -> str | None:
+    rows = r["without_score"]
+    return f"{counted(rows, 'row', 'rows')}: `dcpred errors {r['output']}` lists them" if rows else None
 
 
 def _rows_text(r: Mapping[str, Any]) -> str:
@@ -107,6 +125,11 @@ class RunStatus(Summary):
         line="failing",
         text=lambda r: [f"block {f['block']}: {f['error']}" for f in r["failing"][:FAILING_SHOWN]],
     )
+    without_score: int | None = result_field(
+        "Number of rows without a score; None before the run is finished.",
+        line="without a score",
+        text=_unscored_text,
+    )
     shards: list[dict[str, Any]] = result_field(
         "Shards that began.", of=ShardStatus, line="shards", text=_shards_text
     )
@@ -124,7 +147,8 @@ def run_status(output: str | Path) -> RunStatus:
     times = {block: entry.time for block, entry in list_records(run).items()}
     done = sorted(times)
     n_done = sum(stop - start for start, stop in map(run.rows, done))
-    finished = ledger.manifest() is not None
+    manifest = ledger.manifest()
+    finished = manifest is not None
     shards = _shards(ledger, times, finished)
     at_work = sum(bool(shard["driver"]) for shard in shards)
     driver = "" if finished else lock_holder(ledger.place)
@@ -145,6 +169,7 @@ def run_status(output: str | Path) -> RunStatus:
         seconds_left=0.0 if finished else left / rate if rate else None,
         seconds_since_commit=None if latest is None else max(time.time() - latest, 0.0),
         failing=[failure for failure in ledger.failures() if failure["block"] not in times],
+        without_score=None if manifest is None else without_score(manifest["status"]),
         shards=shards,
         delta=delta_table(ledger),
     )

@@ -15,6 +15,7 @@ from dcpred.runs import delta_tables
 from dcpred.runs.bad_rows import has_scores
 from dcpred.runs.delta_rows import delta_table
 from dcpred.runs.ledger import Ledger, open_ledger
+from dcpred.runs.status import how_to_resume, run_status
 from dcpred.scoring.planning import check_tables, with_tables
 from dcpred.scoring.request import Columns
 from dcpred.summary import Summary
@@ -116,9 +117,8 @@ def deliver(
     ledger = open_ledger(output)
     fast = FastCheck(ledger)
     if not fast.finished:
-        raise IncompleteError(
-            f"Cannot deliver {ledger.address}: its run is not finished. Run the same `dcpred score` again."
-        )
+        resume = how_to_resume(run_status(output).shards)
+        raise IncompleteError(f"Cannot deliver {ledger.address}: its run is not finished; {resume}.")
     check_as_written([f for f in fast.findings if f not in fast.unwritten], ledger.address)
     show_system_files(fast.findings)
     to_delta = table is not None or delta_table(ledger) is not None
