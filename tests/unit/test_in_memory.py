@@ -235,7 +235,7 @@ def test_tiny_data(scaling: str, n: int, n_features: int) -> None:
     )
     assert accuracy(model, X, y) == accuracy(model, X, y, early=True) == 1.0
     values = rng.normal(size=n)
-    model = fit(X, values, scaling=scaling, gamma=2e4, task="regression", refine_ridge=1e-6, landmarks=20)
+    model = fit(X, values, scaling=scaling, gamma=2e4, task="regression", ridge=1e-6, landmarks=20)
     np.testing.assert_allclose(score_rows(model, X)[0][:, 0], values, atol=1e-2)
 
 
