@@ -23,8 +23,6 @@ import numpy as np
 import zarr
 from common import Table
 
-from support.runs import score_in_blocks
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred import plan
 from dcpred.plan import Cut
@@ -35,6 +33,7 @@ from dcpred.training.train import train
 from dcpred_tasks.storage import stored_chunks
 from dcpred_tasks.storage.place import open_place
 from support.data import make_blobs, make_group
+from support.runs import score_in_blocks
 from support.stores import Proxy, moto_server, spoiled, used
 
 N_FEATURES, CHUNK_ROWS = 54, 16_384

@@ -129,7 +129,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("engine", "training", "quality"))
+    parser.add_argument("what", nargs="?", choices=("engine", "training", "quality"), default="engine")
     parser.add_argument("--sets", default=SETS)
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--rows", type=int, default=15_000)
