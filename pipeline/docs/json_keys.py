@@ -103,7 +103,7 @@ SECTIONS = (
     Section(
         "dcpred tune",
         (dcpred.TuneReport,),
-        ("tune few-train.zarr tuned --short",),
+        ("tune few-train.zarr tuned --short --references",),
         "The file tuned.json of a search holds the same, without `made` and `trained`.",
     ),
     Section(

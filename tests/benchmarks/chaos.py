@@ -62,7 +62,7 @@ from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.runs.shards import Shard
 from dcpred.scoring.score import score
 from dcpred.training.train import train
-from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, ZARR
+from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS
 from dcpred_tasks.errors import DcpredError, RunHeldError
 from dcpred_tasks.storage import store_requests, zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_group
@@ -129,7 +129,7 @@ class Arena:
 
     def options(self, output: Place) -> dict[str, Any]:
         table = f"{str(output).removesuffix(TWIN)}{TABLE}" if self.delta else None
-        return {"artifacts": (ZARR, PARQUET), "ids": ("id",), "delta": table} if self.parquet else {}
+        return {"parquet": True, "id": ("id",), "delta": table} if self.parquet else {}
 
     def args(self, output: Place) -> tuple[str | Path, str, Place]:
         return self.model, f"{self.data}/X", output
