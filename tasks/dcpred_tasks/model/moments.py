@@ -60,16 +60,16 @@ def known_reference(model: Model) -> Reference | None:
     """
     if model.reference is None:
         return None
-    found = model.reference.first(model.n_features)
-    unknown = (model.scaling.of_features().factor == 0) & (found.sd == 0)
+    reference = model.reference.first(model.n_features)
+    unknown = (model.scaling.of_features().factor == 0) & (reference.sd == 0)
     if model.scaling.targets is not None:
         unknown[model.scaling.targets.feature] = False  # Bins are of categories, and the reference of means.
     if model.bins is None or not unknown.any():
-        return found
-    mean, sd = found.mean.copy(), found.sd.copy()
+        return reference
+    mean, sd = reference.mean.copy(), reference.sd.copy()
     for j in np.flatnonzero(unknown).tolist():
         mean[j], sd[j] = _binned_moments(model.bins, j) or (mean[j], sd[j])
-    return replace(found, mean=mean, sd=sd)
+    return replace(reference, mean=mean, sd=sd)
 
 
 def _binned_moments(bins: Bins, feature: int) -> tuple[float, float] | None:
@@ -86,15 +86,15 @@ def scored_reference(model: Model, moments: "Moments", training: Reference | Non
     """Mean and sd of scored rows. A feature that the scaling leaves out has those of training where they are
     unknown: in records of earlier versions, and beside their models without bins.
     """
-    found = raw_moments(model.scaling, moments)
+    seen = raw_moments(model.scaling, moments)
     if training is None:
-        return found
+        return seen
     unknown = (moments.mean == 0) & (moments.squares == 0)
     if model.bins is None:
         unknown |= training.sd == 0
     unknown &= model.scaling.of_features().factor == 0
     return replace(
-        found, mean=np.where(unknown, training.mean, found.mean), sd=np.where(unknown, training.sd, found.sd)
+        seen, mean=np.where(unknown, training.mean, seen.mean), sd=np.where(unknown, training.sd, seen.sd)
     )
 
 
@@ -126,21 +126,21 @@ class Moments:
 
 def moments_of(rows: FloatArray) -> Moments:
     """The moments of rows (n, n_features); NaN is missing."""
-    found = Moments(rows.shape[1])
+    moments = Moments(rows.shape[1])
     there = ~np.isnan(rows)
-    found.n, found.values = len(rows), np.count_nonzero(there, axis=0).astype(INDEX_DTYPE)
+    moments.n, moments.values = len(rows), np.count_nonzero(there, axis=0).astype(INDEX_DTYPE)
     if there.all():
-        found.mean = rows.mean(axis=0) if len(rows) else found.mean
-        gap = rows - found.mean
+        moments.mean = rows.mean(axis=0) if len(rows) else moments.mean
+        gap = rows - moments.mean
     else:
-        found.mean = np.where(there, rows, 0.0).sum(axis=0) / np.maximum(found.values, 1)
-        gap = np.where(there, rows - found.mean, 0.0)
-    found.squares = np.einsum("ij,ij->j", gap, gap)
-    return found
+        moments.mean = np.where(there, rows, 0.0).sum(axis=0) / np.maximum(moments.values, 1)
+        gap = np.where(there, rows - moments.mean, 0.0)
+    moments.squares = np.einsum("ij,ij->j", gap, gap)
+    return moments
 
 
 def packed_moments(n: int, values: IntArray, mean: FloatArray, sd: FloatArray) -> Moments:
     """Moments of n rows from their means and standard deviations."""
-    found = Moments(len(mean))
-    found.n, found.values, found.mean, found.squares = n, values, mean, values * sd**2
-    return found
+    moments = Moments(len(mean))
+    moments.n, moments.values, moments.mean, moments.squares = n, values, mean, values * sd**2
+    return moments
