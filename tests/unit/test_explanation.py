@@ -199,7 +199,7 @@ def test_a_row_without_a_score_is_told_by_its_status(classifier: DCPredClassifie
     found = explain_rows(classifier.model_, bad, range(3), None, landmarks=True)
     assert [one.status for one in found] == ["ok", "non_finite_feature", "ok"]
     assert found[1] == Explanation(1, "non_finite_feature", 2)
-    assert "row 1 has no score (non finite feature: feature 2)" in explained(found)
+    assert "row 1 has no score (non finite feature 2)" in explained(found)
 
 
 def test_what_cannot_be_told_is_said_in_a_sentence(X: np.ndarray) -> None:
@@ -289,7 +289,7 @@ def test_the_command_tells_what_python_tells(stored: Path, X: np.ndarray) -> Non
     text = asked(stored, "5, 7,55-57", "--landmarks")
     assert [line.split("  ")[0] for line in text.splitlines() if line.startswith("row ")] == [
         "row 5",
-        "row 7 has no score (non finite feature: feature 3)",
+        "row 7 has no score (non finite feature 3)",
         "row 55",
         "row 56",
         "row 57",

@@ -82,6 +82,24 @@ def test_predictions_warn(folder: Path) -> None:
     assert np.isfinite(estimator.decision_function(np.vstack([X, good[:1]]))[-1])
 
 
+def test_columns_to_blame_are_named(folder: Path, tmp_path: Path) -> None:
+    mixed = data_set(tmp_path / "mixed.zarr", bad=False)
+    X: Any = zarr.open_group(mixed)["X"]
+    X[7, 1], X[9, 2] = np.nan, np.inf
+    given = str(folder / "model"), str(mixed)
+    why = ["non finite feature 'income'", "non finite feature 'weight'"]
+
+    def printed(*call: str) -> str:
+        return CliRunner().invoke(main, list(call)).output
+
+    score = printed("score", *given, str(tmp_path / "out"))
+    assert f"7 ({why[0]}), 9 ({why[1]})" in score
+    assert all(reason in printed("errors", str(tmp_path / "out")) for reason in why)
+    assert f"row 7 has no score ({why[0]})" in printed("explain", *given, "--rows", "7")
+    mixed.rename(tmp_path / "moved.zarr")
+    assert "non finite feature 2" in printed("errors", str(tmp_path / "out"))
+
+
 def test_a_run_of_an_earlier_version_is_resumed_by_its_rule(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from dcpred.cli.commands import command
 from dcpred.cli.options import emit
 from dcpred.evaluation.explanation import MOST_ROWS, ClassPart, ExplainedRows, Explanation, shown
 from dcpred.execution.progress import counted
+from dcpred.runs.bad_rows import unscored_text
 
 WIDTH = 80
 LONGEST_NAME, LONGEST_VALUE = 18, 12  # letters that are shown
@@ -28,8 +29,8 @@ def explained(explanations: Sequence[Explanation]) -> str:
 
 def _lines(row: Explanation) -> list[str]:
     if row.status != "ok":
-        blame = "" if row.bad_feature is None else f": feature {row.bad_feature}"
-        return [f"row {row.row:,} has no score ({row.status.replace('_', ' ')}{blame})"]
+        why = unscored_text(row.status, row.bad_feature, row.bad_feature_name)
+        return [f"row {row.row:,} has no score ({why})"]
     lines = [_line(f"row {row.row:,}", _predicted(row))]
     lines += [_line("", _class(part)) for part in row.classes[1:]]
     rows = counted(row.leaf_rows or 0, "training row", "training rows")

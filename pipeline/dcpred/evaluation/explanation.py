@@ -113,6 +113,7 @@ class Explanation:
     bad_feature: int | None = result_field(
         "Number of the first feature that is not finite; None if all are finite.", default=None
     )
+    bad_feature_name: str | None = result_field("Name of that feature; None without one.", default=None)
     predicted: Label | float | None = result_field("The predicted label or number.", default=None)
     decision: float | None = result_field(
         "The explained decision value: with two classes positive for the second, with several that of"
@@ -395,7 +396,8 @@ def explain_rows(
         status = Status(int(rows.status[i]))
         if status != Status.OK:
             bad = int(blame[i])
-            out.append(Explanation(number, status.name.lower(), None if bad < 0 else bad))
+            name = None if bad < 0 or names is None else names[bad]
+            out.append(Explanation(number, status.name.lower(), None if bad < 0 else bad, name))
             continue
         row, x = rows.take(slice(i, i + 1)), X[i : i + 1]
         worded = _scored(Explanation(number, "ok"), model, x, row, names, landmarks)

@@ -1,7 +1,7 @@
 """Rows of an output without a score, and the reasons."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,7 +13,7 @@ from dcpred.execution.progress import counted
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.dtypes import Status
-from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.result_fields import Listing, Unit, result_class, result_field
 from dcpred_tasks.scoring.statistics import why_unscored
@@ -75,9 +75,22 @@ def no_row_scored(manifest: Mapping[str, Any]) -> str:
     return why_unscored(counts, listed, feature_names(open_array(read_address(manifest["x"]))))
 
 
-def unscored_text(status: str, feature: int | None) -> str:
+def names_of_features(run: ScoreRun, features: Iterable[int | None]) -> dict[int, str]:
+    """Names of those of these features that the input of a run names."""
+    wanted = {feature for feature in features if feature is not None and feature >= 0}
+    if not wanted:
+        return {}
+    try:
+        names = feature_names(open_array(run.x)) or ()
+    except (DataError, OSError):  # The input may be gone; its rows are still listed by number.
+        names = ()
+    return {feature: names[feature] for feature in wanted if feature < len(names)}
+
+
+def unscored_text(status: str, feature: int | None, name: str | None) -> str:
     """Why a row has no score."""
-    return status.replace("_", " ") + (f" {feature}" if feature is not None and feature >= 0 else "")
+    blame = "" if feature is None or feature < 0 else f" {feature}" if name is None else f" {name!r}"
+    return status.replace("_", " ") + blame
 
 
 @result_class
@@ -90,11 +103,14 @@ class BadRow:
     status: str = result_field(
         "Name of that status.",
         column="status",
-        text=lambda r: unscored_text(r["status"], r["feature"]),
+        text=lambda r: unscored_text(r["status"], r["feature"], r["feature_name"]),
         unit=Unit.TEXT,
     )
     feature: int | None = result_field(
         "Number of the first feature that is not finite; None if there is none or it was not recorded."
+    )
+    feature_name: str | None = result_field(
+        "Name of that feature; None without one, or if the input cannot be read.", default=None
     )
 
 
@@ -139,8 +155,9 @@ def list_bad_rows(output: str | Path, limit: int, every: bool = False) -> BadRow
         total.update(record.status)
     counts = {names[code]: n for code, n in total.items() if code != str(int(Status.OK))}
     listed_rows = list(islice(_rows(ledger, every), limit)) if counts else []
+    columns = names_of_features(ledger.run, [feature for *_, feature in listed_rows])
     rows = [
-        BadRow(block, row, code, names[str(code)], None if feature < 0 else feature)
+        BadRow(block, row, code, names[str(code)], None if feature < 0 else feature, columns.get(feature))
         for block, row, code, feature in listed_rows
     ]
     n_bad = sum(counts.values())

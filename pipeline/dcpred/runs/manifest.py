@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dcpred.execution.events import by_name, is_heard, record_event
 from dcpred.plan import BlockPlan
-from dcpred.runs.bad_rows import unscored_text, without_score
+from dcpred.runs.bad_rows import names_of_features, unscored_text, without_score
 from dcpred.runs.latest import PLAN
 from dcpred.runs.ledger import FORMAT, VERSION, Ledger
 from dcpred.summary import Summary, and_more, memory_text, speed_text
@@ -133,7 +133,11 @@ def _rows_text(r: Mapping[str, Any]) -> str:
 
 def _bad_rows_text(r: Mapping[str, Any]) -> str | None:
     names = r["manifest"]["status_names"]
-    rows = [f"{row} ({unscored_text(names[str(code)], feature)})" for row, code, feature in r["bad_rows"][:5]]
+    columns = {int(feature): name for feature, name in r["bad_features"].items()}
+    rows = [
+        f"{row} ({unscored_text(names[str(code)], feature, columns.get(feature))})"
+        for row, code, feature in r["bad_rows"][:5]
+    ]
     return and_more(rows, without_score(r["status"])) if rows else None
 
 
@@ -160,6 +164,9 @@ class ScoreReport(Summary):
         "The first rows without a score: row, status code, first bad feature or -1.",
         line="not scored",
         text=_bad_rows_text,
+    )
+    bad_features: dict[str, str] = result_field(
+        "Names of these features by number; empty if the input names none."
     )
     worker_peak_memory_bytes: dict[str, int] = result_field(
         "Peak memory of each worker process in bytes, by host:pid.", line="peak memory", text=memory_text
@@ -291,6 +298,7 @@ def make_report(
 ) -> ScoreReport:
     """The report of a complete run, which listeners get, too."""
     rows = min(done.blocks * plan.block_rows, plan.n_rows)
+    features = names_of_features(run, [feature for *_, feature in manifest["bad_rows"]])
     report = ScoreReport(
         output=run.output,
         n_rows=plan.n_rows,
@@ -300,6 +308,7 @@ def make_report(
         rows_per_second=rows / done.seconds if done.blocks else 0.0,
         status=manifest["status"],
         bad_rows=manifest["bad_rows"],
+        bad_features={str(feature): name for feature, name in features.items()},
         worker_peak_memory_bytes=manifest["worker_peak_memory_bytes"],
         driver_peak_memory_bytes=peak_memory_bytes(),
         manifest=manifest,
