@@ -12,10 +12,15 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
+import zarr
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor, Settings, load_model
+from dcpred.cli import rendering
+from dcpred.cli.main import main
 from dcpred.cost import cost_parts, predict_cost
 from dcpred.reports.inspection import inspect_path
 from dcpred.reports.report import _cost
@@ -213,6 +218,21 @@ def test_an_inspection_and_a_page_tell_of_trees_and_their_cost(tmp_path: Path) -
     assert ["trees beside the leaves" in picture for picture in pictures] == [True, False]
     assert "terms" not in document_of(inspect_path(tmp_path / "0"))
     assert document_of(inspect_path(tmp_path / "5"))["terms"]["trees"]["depth"] == 6
+
+
+def test_the_result_of_a_training_tells_of_trees(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    zarr.create_group(tmp_path / "data.zarr", attributes={}).create_array("X", data=X)
+    zarr.open_group(tmp_path / "data.zarr").create_array("y", data=X[:, 0])
+    settings = {"n_leaves": 1, "landmarks": 4, "trees": 5}
+    report = dcpred.train(
+        str(tmp_path / "data.zarr"), tmp_path / "model", settings=settings, task="regression"
+    )
+    assert set(report.terms) == {"trees"}
+    assert "trees           number " in rendering.shown(type(report), document_of(report))
+    printed = CliRunner().invoke(main, ["inspect", str(tmp_path / "model")]).output
+    assert "provenance.versions" in printed
+    assert "hashes" not in printed
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from dcpred.runs.latest import LINK, MANIFEST, PLAN, SETTINGS, run_meant
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.manifest import Manifest
 from dcpred.training.column_report import MapFacts, describe_map, map_in_words
-from dcpred.training.reports import TrainReport
+from dcpred.training.reports import TrainReport, term_texts
 from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact
 from dcpred_tasks.artifacts.model_layout import KEY
@@ -107,6 +107,7 @@ class Provenance:
     feature_names: list[str] = result_field("Names of the features.")
 
 
+ORIGIN = ("run", "data_digest", "settings_digest", "arithmetic")
 NAMED = 10  # maximum number of features with missing values to name
 
 
@@ -145,10 +146,18 @@ def _named(line: Mapping[str, Any]) -> str:
 
 
 def _terms_text(r: Mapping[str, Any]) -> dict[str, str] | Any:
-    return {
-        term: ", ".join(f"{name.replace('_', ' ')} {n:,}" for name, n in facts.items())
-        for term, facts in r.get("terms", {}).items()
-    } or ABSENT
+    return term_texts(r) or ABSENT
+
+
+def _provenance_text(r: Mapping[str, Any]) -> dict[str, Any]:
+    """What a person looks for. The document has the names of features, and the result of the training."""
+    provenance = r["provenance"]
+    texts = {name: provenance[name] for name in ORIGIN if name in provenance}
+    if versions := provenance.get("versions"):
+        texts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
+    if report := provenance.get("report"):
+        texts["seconds"] = f"{sum(report['seconds'].values()):.1f}"
+    return texts
 
 
 def _cost_text(r: Mapping[str, Any]) -> Any:
@@ -224,7 +233,9 @@ class ModelFacts:
     bytes_on_disk: int | None = result_field("Size of the model on disk, in bytes.", text=_size_text)
     settings: dict[str, Any] = result_field("Settings by name.")
     shrunk: list[str] = result_field("Sentences on settings that the data limited.")
-    provenance: dict[str, Any] = result_field("Where the model comes from.", of=Provenance)
+    provenance: dict[str, Any] = result_field(
+        "Where the model comes from.", of=Provenance, text=_provenance_text
+    )
 
 
 @result_class

@@ -39,6 +39,14 @@ def _leaves_text(r: Mapping[str, Any]) -> str:
     return leaves
 
 
+def term_texts(r: Mapping[str, Any]) -> dict[str, str]:
+    """What each term beside the leaves holds, by its name."""
+    return {
+        term: ", ".join(f"{name.replace('_', ' ')} {n:,}" for name, n in facts.items())
+        for term, facts in r.get("terms", {}).items()
+    }
+
+
 @result_class
 class TrainReport(Summary):
     """The result of a training job."""
@@ -60,6 +68,12 @@ class TrainReport(Summary):
     thinned_leaves: int = result_field(
         "Number of leaves with more than `max_leaf_rows` identical rows, which were thinned because"
         " they cannot be split."
+    )
+    terms: dict[str, dict[str, int]] = result_field(
+        "Terms beside the leaves: what each holds, by its name.",
+        default_factory=dict,
+        line="terms",
+        text=lambda r: list(term_texts(r).items()) or None,
     )
     gaps: dict[str, Any] = result_field(
         "Missing values: the features that have them, and how they are filled.",

@@ -214,6 +214,7 @@ class Training:
             n_leaves=model.n_leaves,
             n_constant_leaves=int((np.diff(model.landmark_at) == 0).sum()),
             n_landmarks=len(model.landmarks),
+            terms={term.name: term.facts for term in model.terms},
             largest_leaf_rows=int(rows.max()),
             thinned_leaves=int((rows > stored.max_leaf_rows).sum()),
             gaps=describe_gaps(model.scaling, survey, self.names()),
