@@ -36,7 +36,7 @@ VAGUE_FIELDS = {
     ("dcpred.evaluation.explanation", "said"),
 }  # JSON keys
 VAGUE_MODULES = re.compile(
-    r"dcpred\.(datasets|training)\b"
+    r"dcpred\.datasets\b"
     r"|dcpred_compare\.(baselines|page)\b"
     r"|dcpred_tasks\.(engine|model|tables|training)\b"
 )

@@ -36,7 +36,7 @@ from dcpred.training.policy import (
     Mutation,
 )
 from dcpred.training.quality import interval_words
-from dcpred.training.search import Found, Search
+from dcpred.training.search import Search, SearchOutcome
 from dcpred.training.trials import Candidate, TrialResult, Trials
 from dcpred_tasks.errors import InterruptedRunError, SettingsError
 from dcpred_tasks.task_bodies.train_model import receipt
@@ -116,13 +116,13 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return give
 
 
-def found_by(trials: Any) -> Found:
+def found_by(trials: Any) -> SearchOutcome:
     found = Search(trials).run()
     assert found is not None
     return found
 
 
-def told(found: Found) -> dict[str, str]:
+def told(found: SearchOutcome) -> dict[str, str]:
     """The verdict on each candidate, the last one."""
     return {line["candidate"]: line["verdict"] for line in found.trace}
 

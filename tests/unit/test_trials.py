@@ -23,7 +23,7 @@ from dcpred.training.metrics import ERROR, LOG_LOSS, SQUARED, Metric, compare
 from dcpred.training.policy import DEFAULT, PORTFOLIO, STANDARD, THOROUGH, Budget, Deadline, parse_budget
 from dcpred.training.quality import compared, reference_words
 from dcpred.training.reports import TuneReport, front_with, is_chosen, with_cost
-from dcpred.training.search import Found, Search
+from dcpred.training.search import Search, SearchOutcome
 from dcpred.training.search_result import checked_search
 from dcpred.training.trials import Candidate, TrialResult, Trials
 from dcpred_tasks.errors import SettingsError
@@ -51,7 +51,7 @@ def judged(trials: Trials, *candidates: Candidate, folds: list[int] | None = Non
     return [one for one in found if one is not None]
 
 
-def found_by(trials: Trials) -> Found:
+def found_by(trials: Trials) -> SearchOutcome:
     found = Search(trials).run()
     assert found is not None
     return found
@@ -366,7 +366,7 @@ def test_a_choice_that_costs_more_on_other_rows_is_judged_there(monkeypatch: pyt
     [chosen] = judged(trials, USUAL)
     monkeypatch.setattr(Budget, "allows", lambda self, cost: self == Budget())
     trials.policy = replace(CELLS, references=True)
-    told = described(Found(chosen, [chosen], []), trials)
+    told = described(SearchOutcome(chosen, [chosen], []), trials)
     assert len(told["references"]) == 2
     assert told["chosen"]["n_judged"] == trials.unseen().n_judged != trials.n_judged
 
@@ -395,7 +395,7 @@ def test_a_choice_that_costs_more_than_was_foreseen_has_fewer_landmarks(scaling:
     again = trials.again(chosen)
     assert trials.budget.allows(again.cost)
     assert again.settings.landmarks < chosen.settings.landmarks
-    told = described(Found(chosen, [chosen], []), trials)
+    told = described(SearchOutcome(chosen, [chosen], []), trials)
     assert told["settings"]["landmarks"] == told["chosen"]["landmarks"] == again.settings.landmarks
     assert told["chosen"]["cost_ratio"] == again.cost.cost_ratio
     [point] = front_with(told["frontier"], told["chosen"])
@@ -416,7 +416,7 @@ def test_the_forecast_is_of_a_model_of_all_rows() -> None:
     share = (1 - 0.75**0.5) / (2**0.5 - 1)
     gain = share * (fewer.losses - chosen.losses)
     np.testing.assert_allclose(chosen.losses - foretold.losses, gain, rtol=0.02, atol=1e-9)
-    told = described(Found(chosen, [chosen], []), trials)
+    told = described(SearchOutcome(chosen, [chosen], []), trials)
     assert told["chosen"]["accuracy"] == pytest.approx(1 - foretold.loss)
     [point] = front_with(told["frontier"], told["chosen"])
     assert point["accuracy"] == pytest.approx(1 - chosen.loss), "as all points of the front"
@@ -433,7 +433,7 @@ def test_an_interruption_of_the_forecast_keeps_the_choice_of_a_search_with_a_lim
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Trials, "foretold", interrupted)
-    found = Found(chosen, [chosen], [])
+    found = SearchOutcome(chosen, [chosen], [])
     with pytest.raises(KeyboardInterrupt):
         described_in_time(found, trials)
     trials.policy = replace(trials.policy, deadline=Deadline(1e6, lambda: 0.0))

@@ -39,7 +39,7 @@ from dcpred.training.policy import ACCURACY, DEFAULT, STANDARD, THOROUGH, Budget
 from dcpred.training.quality import quality_name, shown
 from dcpred.training.reports import SHAPE, Point, TrainReport, TuneReport
 from dcpred.training.scratch import clear_scratch, distrusted, make_scratch, own_mark, search_folder
-from dcpred.training.search import Found, Search
+from dcpred.training.search import Search, SearchOutcome
 from dcpred.training.search_result import found_before
 from dcpred.training.steps import Known, Training
 from dcpred.training.trials import Candidate, TrialResult, Trials
@@ -88,13 +88,13 @@ SMALLER = "Write the input with smaller chunks, or start fewer or larger workers
 MARK = "tune.json"
 
 
-def described(found: Found, trials: Trials) -> dict[str, Any]:
+def described(outcome: SearchOutcome, trials: Trials) -> dict[str, Any]:
     """The fields of a report. The choice, and the default settings and reference models if they are asked
     for, are evaluated on the same rows: with many rows, on some that no choice used.
     """
-    chosen, references, settings = found.chosen, [], found.chosen.settings
-    points = [_row(one, one, trials) for one in _frontier(found.judged)]
-    if trials.n_judged and not found.complete:
+    chosen, references, settings = outcome.chosen, [], outcome.chosen.settings
+    points = [_row(result, result, trials) for result in _frontier(outcome.judged)]
+    if trials.n_judged and not outcome.complete:
         final = copy(trials)
         final.hold_out(
             [fold for fold in trials.folds if not np.isnan(chosen.losses[trials.held[fold]]).any()]
@@ -106,12 +106,12 @@ def described(found: Found, trials: Trials) -> dict[str, Any]:
         final = trials.unseen()
         chosen = final.again(chosen)
         if trials.policy.references:
-            references = _references(found.chosen, chosen, final)
+            references = _references(outcome.chosen, chosen, final)
         settings = replace(settings, landmarks=chosen.settings.landmarks)
         made = replace(chosen, settings=settings)
-        points = _front_rows(found, made, trials)
+        points = _front_rows(outcome, made, trials)
         foretold = final.foretold(chosen)
-        line = _row(made, foretold, final, _apart(found.chosen, trials, chosen, final))
+        line = _row(made, foretold, final, _apart(outcome.chosen, trials, chosen, final))
         line["extrapolated"] = foretold is not chosen  # to a model of all rows
         if final is not trials:
             line["unseen"] = True  # No choice used these rows.
@@ -121,7 +121,7 @@ def described(found: Found, trials: Trials) -> dict[str, Any]:
         "settings": settings_dict(settings),
         "chosen": line,
         "frontier": points,
-        "trace": found.trace,
+        "trace": outcome.trace,
         "references": references,
         "words": _in_words(references, trials),
     }
@@ -140,18 +140,18 @@ def chosen_in_words(s: Settings) -> str:
 def _frontier(judged: Sequence[TrialResult]) -> list[TrialResult]:
     """Candidates that no cheaper one equals, by cost: the Pareto front."""
     best: list[TrialResult] = []
-    for one in sorted(judged, key=lambda one: (one.cost.cost_ratio, one.loss)):
-        if not best or one.loss < best[-1].loss:
-            best.append(one)
+    for result in sorted(judged, key=lambda result: (result.cost.cost_ratio, result.loss)):
+        if not best or result.loss < best[-1].loss:
+            best.append(result)
     return best
 
 
-def _front_rows(found: Found, made: TrialResult, trials: Trials) -> list[dict[str, Any]]:
+def _front_rows(outcome: SearchOutcome, made: TrialResult, trials: Trials) -> list[dict[str, Any]]:
     """The Pareto front with the choice, at the cost of its model and with the quality of its trial."""
-    front = _frontier(found.judged)
-    if not any(one is found.chosen for one in front):
-        front.append(found.chosen)
-    rows = [_row(made if one is found.chosen else one, one, trials) for one in front]
+    front = _frontier(outcome.judged)
+    if not any(result is outcome.chosen for result in front):
+        front.append(outcome.chosen)
+    rows = [_row(made if result is outcome.chosen else result, result, trials) for result in front]
     return sorted(rows, key=lambda row: float(row["cost_ratio"]))
 
 
@@ -160,23 +160,23 @@ def _apart(first: TrialResult, trials: Trials, last: TrialResult, final: Trials)
     if not trials.rule.ordered:
         return 0.0
     means = {}
-    for one, own in ((first, trials), (last, final)):
-        for fold, at in own.held.items():
-            means[fold] = np.average(one.losses[at], weights=one.weight[at])
+    for result, its_trials in ((first, trials), (last, final)):
+        for fold, at in its_trials.held.items():
+            means[fold] = np.average(result.losses[at], weights=result.weight[at])
     return float(np.std(list(means.values()), ddof=1)) if len(means) > 1 else 0.0
 
 
-def _row(one: TrialResult, shown: TrialResult, trials: Trials, apart: float = 0.0) -> dict[str, Any]:
+def _row(result: TrialResult, shown: TrialResult, trials: Trials, apart: float = 0.0) -> dict[str, Any]:
     """A line of the Pareto front, with the quality of `shown`; it is None without an evaluation.
 
     apart  addition to the standard error of the mean loss, in squares
     """
-    s, n = one.settings, trials.n_judged
+    s, n = result.settings, trials.n_judged
     quality = quality_of(shown.losses if n else np.zeros(0), shown.weight, trials, trials.clusters, apart)
     if trials.rule.words:
         quality["held_out"] = trials.rule.words
     shape = {name: getattr(s, name) for name in ("scaling", *SHAPE)}
-    cost = {"cost_ratio": one.cost.cost_ratio, "ns_per_row": one.cost.ns_per_row}
+    cost = {"cost_ratio": result.cost.cost_ratio, "ns_per_row": result.cost.ns_per_row}
     if n and trials.n_classes:
         counts = np.bincount(trials.target.astype(np.int64), weights=trials.weight)
         quality["most_frequent_share"] = float(counts.max() / counts.sum())
@@ -191,16 +191,16 @@ def quality_of(
     metric = trials.metric
     if not len(losses):
         return {"metric": metric.name, metric.name: None, "standard_error": None}
-    found = metric.score(float(weight / weight.sum() @ losses))
+    quality = metric.score(float(weight / weight.sum() @ losses))
     error = standard_error(losses, weight, metric, clusters, apart)
-    return {"metric": metric.name, metric.name: found, "standard_error": error}
+    return {"metric": metric.name, metric.name: quality, "standard_error": error}
 
 
-def _references(found: TrialResult, chosen: TrialResult, final: Trials) -> list[dict[str, Any]]:
+def _references(searched: TrialResult, chosen: TrialResult, final: Trials) -> list[dict[str, Any]]:
     """Default settings, where the search found others, and reference models beside the choice."""
     losses = final.reference((BOOSTING, KERNEL))
     [default] = final.evaluate([Candidate(DEFAULT, {})], final.folds)
-    if default is not None and found.candidate.name != DEFAULT:
+    if default is not None and searched.candidate.name != DEFAULT:
         losses = {DEFAULT + " settings": default.losses, **losses}
     return [_reference(name, other, chosen, final) for name, other in losses.items()]
 
@@ -222,14 +222,14 @@ def _reference(name: str, losses: FloatArray, chosen: TrialResult, final: Trials
 
 def _in_words(references: Sequence[dict[str, Any]], trials: Trials) -> str:
     """A sentence if a reference is better by more than a standard error; else empty."""
-    better = [one for one in references if one["better"] and one["name"] in (BOOSTING, KERNEL)]
+    better = [r for r in references if r["better"] and r["name"] in (BOOSTING, KERNEL)]
     if not better:
         return ""
-    best = max(better, key=lambda one: one["gain"])
-    own = shown(best | {quality_name(best): best["chosen"]})
+    best = max(better, key=lambda reference: reference["gain"])
+    of_choice = shown(best | {quality_name(best): best["chosen"]})
     return (
         f"{best['name']} with default settings is better on the same held-out rows ({shown(best)}; the choice"
-        f" has {own}): {_advice(best['name'], trials)}"
+        f" has {of_choice}): {_advice(best['name'], trials)}"
     )
 
 
@@ -294,10 +294,10 @@ def search_and_fit(
 def finished_search(model: str | Path, report: TrainReport) -> TuneReport | None:
     """The report of a search that ended in a finished model; None where its choice was removed."""
     path = path_on_disk(model)
-    if path is None or not (kept := path.with_name(f"{path.name}.tuned.json")).exists():
+    if path is None or not (tuned := path.with_name(f"{path.name}.tuned.json")).exists():
         return None
-    found = found_before(read_own_json(kept), kept)
-    return TuneReport(**found, made=_made(path), trained=report.stored())
+    fields = found_before(read_own_json(tuned), tuned)
+    return TuneReport(**fields, made=_made(path), trained=report.stored())
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,7 @@ class Earlier:
     """The search of another model, for use with new rows."""
 
     model: str
-    found: dict[str, Any]
+    fields: dict[str, Any]
     """The fields of its report, with the chosen point."""
     data: Mapping[str, Any]
     """Its data (`_data_of`)."""
@@ -313,25 +313,25 @@ class Earlier:
     def on(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a report on these data; without a quality if rows differ. Raises SettingsError."""
         for name, words in OF_DATA.items():
-            own, new = self.data[name], data[name]
-            if own != new:
-                differs = "" if name == "columns" else f": {own} against {new}"
+            earlier, new = self.data[name], data[name]
+            if earlier != new:
+                differs = "" if name == "columns" else f": {earlier} against {new}"
                 raise SettingsError(
                     f"Cannot use the search of {self.model}: it is of other data ({words}{differs}). Search"
                     " without it."
                 )
         if self.data["rows"] == data["rows"]:
-            return self.found
-        points = [_without_quality(one) for one in self.found["frontier"]]
-        chosen = _without_quality(self.found["chosen"]) | {"extrapolated": False, "unseen": False}
+            return self.fields
+        points = [_without_quality(point) for point in self.fields["frontier"]]
+        chosen = _without_quality(self.fields["chosen"]) | {"extrapolated": False, "unseen": False}
         other = {"frontier": points, "chosen": chosen, "trace": [], "references": [], "words": OTHER_ROWS}
-        return self.found | other
+        return self.fields | other
 
 
 def _without_quality(point: dict[str, Any]) -> dict[str, Any]:
     name = quality_name(point)
-    kept = {key: value for key, value in point.items() if key not in ("held_out", "most_frequent_share")}
-    return kept | {"metric": name, name: None, "standard_error": None, "n_judged": 0}
+    shared = {key: value for key, value in point.items() if key not in ("held_out", "most_frequent_share")}
+    return shared | {"metric": name, name: None, "standard_error": None, "n_judged": 0}
 
 
 def _data_of(request: TrainingRequest, contents: Mapping[str, str], n_classes: int) -> dict[str, Any]:
@@ -349,13 +349,13 @@ def _data_of(request: TrainingRequest, contents: Mapping[str, str], n_classes: i
 
 def _n_classes(y: str, task: str) -> int:
     """The number of classes of a stored target, read chunk by chunk."""
-    array, found = open_array(y), np.zeros(0)
+    array, classes = open_array(y), np.zeros(0)
     if task == "regression":
         return 0
     for begin in range(0, array.shape[0], chunk_rows(array)):
         values = read_rows(array, begin, min(begin + chunk_rows(array), array.shape[0]))
-        found = np.unique(values if not begin else np.concatenate([found, values]))
-    return len(found) if found.dtype.kind != "f" else int(np.count_nonzero(~np.isnan(found)))
+        classes = np.unique(values if not begin else np.concatenate([classes, values]))
+    return len(classes) if classes.dtype.kind != "f" else int(np.count_nonzero(~np.isnan(classes)))
 
 
 def point_of(model: str | Path, budget: Budget | None, policy: SearchPolicy) -> Earlier:
@@ -363,28 +363,28 @@ def point_of(model: str | Path, budget: Budget | None, policy: SearchPolicy) -> 
     budget. Raises SettingsError.
     """
     path = path_on_disk(model)
-    kept = path and path.with_name(f"{path.name}.tuned.json")
-    if kept is None or not kept.exists():
-        raise SettingsError(f"Cannot use the search of {model}: there is no {kept}. Search without it.")
-    stored = read_own_json(kept)
-    found, data = found_before(stored, kept) | {"seconds": {}}, stored.get("data")
+    tuned = path and path.with_name(f"{path.name}.tuned.json")
+    if tuned is None or not tuned.exists():
+        raise SettingsError(f"Cannot use the search of {model}: there is no {tuned}. Search without it.")
+    stored = read_own_json(tuned)
+    fields, data = found_before(stored, tuned) | {"seconds": {}}, stored.get("data")
     if not isinstance(data, dict) or not {*OF_DATA, "rows"} <= data.keys():
         raise SettingsError(
             f"Cannot use the search of {model}: it is of an earlier version. Search without it."
         )
     if budget is None and policy.prefer != ACCURACY:
-        return Earlier(str(model), found, data)
-    points = [one for one in found["frontier"] if budget is None or budget.allows(from_document(Point, one))]
+        return Earlier(str(model), fields, data)
+    points = [p for p in fields["frontier"] if budget is None or budget.allows(from_document(Point, p))]
     if not points:
         assert budget is not None
-        least = rounded_up(min(one["cost_ratio"] for one in found["frontier"]))
+        least = rounded_up(min(point["cost_ratio"] for point in fields["frontier"]))
         raise SettingsError(
             f"Cannot use the search of {model}: no point of its Pareto front is within the budget of"
             f" {budget.words}; the cheapest one takes {least}. Allow at least that, or search without it."
         )
     chosen = points[-1] | {"extrapolated": False, "unseen": False}
     point = {"settings": chosen.pop("settings"), "chosen": chosen, "references": [], "words": ""}
-    return Earlier(str(model), found | point, data)
+    return Earlier(str(model), fields | point, data)
 
 
 def choose_settings(
@@ -411,9 +411,9 @@ def choose_settings(
     # limit of another.
     with show_job("choosing settings"), one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found, _ = _looked(training, None, policy, budget)
-    _print_choice(found)
-    return make_settings(found["settings"]), found
+        fields, _ = _looked(training, None, policy, budget)
+    _print_choice(fields)
+    return make_settings(fields["settings"]), fields
 
 
 def memory_training(
@@ -447,20 +447,20 @@ def _looked(
     return _found(trials, seconds), trials
 
 
-def _print_choice(found: dict[str, Any]) -> None:
-    for line in found["trace"]:
+def _print_choice(fields: dict[str, Any]) -> None:
+    for line in fields["trace"]:
         show_detail(decision_in_words(line))
-    show(chosen_in_words(make_settings(found["settings"])))
-    if found["words"]:
-        show(found["words"])
-    elif not found["chosen"]["n_judged"]:
+    show(chosen_in_words(make_settings(fields["settings"])))
+    if fields["words"]:
+        show(fields["words"])
+    elif not fields["chosen"]["n_judged"]:
         show(NOT_JUDGED)
 
 
-def _write_choice(kept: Path, run: str, data: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    _print_choice(found)
-    write_json(kept, {"run": run, "data": data, "found": found})
-    return found
+def _write_choice(path: Path, run: str, data: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
+    _print_choice(fields)
+    write_json(path, {"run": run, "data": data, "found": fields})
+    return fields
 
 
 def _start(start: Settings) -> Settings:
@@ -480,20 +480,20 @@ def _choice(
     hashes = training_hashes(contents, start, plan, coded=coded)
     # Trials are the same whatever the time limit; the choice is not.
     runs, trial_runs = (
-        [one + _asked(own, budget, earlier, folds) for one in hashes]
-        for own in (policy, replace(policy, deadline=None))
+        [training_hash + _asked(asked, budget, earlier, folds) for training_hash in hashes]
+        for asked in (policy, replace(policy, deadline=None))
     )
-    kept, scratch = model.with_name(f"{model.name}.tuned.json"), search_folder(model)
-    if kept.exists() and (before := read_own_json(kept)).get("run") in runs:
-        show(f"settings were chosen before; reading them from {kept}")
-        if any(_is_of(scratch, one) for one in trial_runs):  # The search was interrupted at its very end.
+    tuned, scratch = model.with_name(f"{model.name}.tuned.json"), search_folder(model)
+    if tuned.exists() and (before := read_own_json(tuned)).get("run") in runs:
+        show(f"settings were chosen before; reading them from {tuned}")
+        if any(_is_of(scratch, run) for run in trial_runs):  # The search was interrupted at its very end.
             shutil.rmtree(scratch, ignore_errors=True)
-        return found_before(before, kept), None
+        return found_before(before, tuned), None
     _check_no_other(model)
     check_new_name(model, f".tuned.json{PARTIAL}")
     if earlier is not None:
         data = _data_of(request, contents, _n_classes(y, start.task))
-        return _write_choice(kept, runs[0], data, earlier.on(data)), None
+        return _write_choice(tuned, runs[0], data, earlier.on(data)), None
     _check_own(scratch)
     check_unlocked(open_place(scratch))
     if budget is not None and budget.ns < float("inf"):
@@ -511,7 +511,7 @@ def _choice(
                 workers.check_sees(str(scratch.absolute()))
                 with distrusted(scratch, goes_on):
                     training = Training(with_folds(job, folds), plan, workers)
-                    found, trials = _looked(training, names, policy, budget)
+                    fields, trials = _looked(training, names, policy, budget)
                     sample = training.stored_sample(trials.survey)
             except InterruptedRunError:
                 raise InterruptedRunError(
@@ -523,15 +523,15 @@ def _choice(
                 if isinstance(error, SettingsError) or not has_judged(scratch):
                     shutil.rmtree(scratch, ignore_errors=True)
                 raise
-            _write_choice(kept, runs[0], _data_of(request, contents, len(trials.survey.classes)), found)
+            _write_choice(tuned, runs[0], _data_of(request, contents, len(trials.survey.classes)), fields)
             shutil.rmtree(scratch, ignore_errors=True)
-    return found, Known(contents, trials.survey, sample, training.targets)
+    return fields, Known(contents, trials.survey, sample, training.targets)
 
 
 def _asked(policy: SearchPolicy, budget: Budget | None, earlier: Earlier | None, folds: Folds | None) -> str:
     """What decides a choice besides the data and the settings that a search begins with."""
     asked = policy.asked | {"budget": None if budget is None else str(budget)}
-    asked |= {"search": digest_json(earlier.found)} if earlier else {}
+    asked |= {"search": digest_json(earlier.fields)} if earlier else {}
     asked |= {"folds": str(folds.identity())} if folds else {}
     return str(sorted(asked.items()))
 
@@ -558,28 +558,28 @@ def _found(trials: Trials, seconds: dict[str, float]) -> dict[str, Any]:
         seconds["rows"] = time.perf_counter() - begin
         begin = time.perf_counter()
         with show_step("evaluating settings", 1.0, "") as trials.advance:
-            found = Search(trials).run()
-            if found is None and not trials.named:
+            outcome = Search(trials).run()
+            if outcome is None and not trials.named:
                 trials.widen()
-                found = Search(trials).run()
+                outcome = Search(trials).run()
     seconds["search"] = time.perf_counter() - begin
-    if found is None:
+    if outcome is None:
         raise SettingsError(
             f"Cannot find a model within a budget of {trials.budget.words}: the cheapest one of these rows"
             f" takes {trials.least()}. Allow at least that."
         )
-    return described_in_time(found, trials) | {"seconds": seconds}
+    return described_in_time(outcome, trials) | {"seconds": seconds}
 
 
-def described_in_time(found: Found, trials: Trials) -> dict[str, Any]:
+def described_in_time(outcome: SearchOutcome, trials: Trials) -> dict[str, Any]:
     """The fields of a report; with a time limit, an interruption leaves out what no trial has shown."""
     try:
-        return described(found, trials)
+        return described(outcome, trials)
     except (InterruptedRunError, KeyboardInterrupt):
         if trials.policy.deadline is None:
             raise
         forget_signal()
-        return described(replace(found, complete=False), trials)
+        return described(replace(outcome, complete=False), trials)
 
 
 def _check_own(scratch: Path) -> None:

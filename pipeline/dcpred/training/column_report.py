@@ -60,40 +60,40 @@ def describe_gaps(scaling: Scaling, survey: Survey, names: Sequence[str] | None)
         return {"known": False}
     most = int(gaps.argmax())
     indicated, empty = coding.indicated.tolist(), np.flatnonzero(gaps == survey.n_used).tolist()
-    summary = {most, *indicated[:NAMED], *empty[:NAMED]}
+    named = {most, *indicated[:NAMED], *empty[:NAMED]}
     return {
         "known": True,
         "features": int(np.count_nonzero(gaps)),
         "most": {"feature": most, "rows": int(gaps[most]), "share": float(gaps[most] / survey.n_used)},
         "indicated": indicated,
         "without_values": empty,
-        "names": {} if names is None else {str(feature): str(names[feature]) for feature in sorted(summary)},
+        "names": {} if names is None else {str(feature): str(names[feature]) for feature in sorted(named)},
     }
 
 
-def gaps_in_words(found: Mapping[str, Any], mapped: Mapping[str, Any] | None = None) -> str | None:
+def gaps_in_words(gaps: Mapping[str, Any], mapped: Mapping[str, Any] | None = None) -> str | None:
     """The same in a sentence, None for a model that does not accept missing values.
 
     mapped  the feature map (`describe_map`)
     """
-    if not found.get("known"):
+    if not gaps.get("known"):
         return None
-    if not found["features"]:
+    if not gaps["features"]:
         return "no training row has a missing value; in a scored one it becomes the mean of its feature"
-    names = found["names"]
-    most, have = found["most"], counted(found["features"], "feature has", "features have")
+    names = gaps["names"]
+    most, have = gaps["most"], counted(gaps["features"], "feature has", "features have")
     become = "the mean of the feature, or its most frequent category"
     if mapped and mapped["name"] == "additive":
         become = "a value of the feature that contributes as much, or its most frequent category"
     facts = [
         f"{have} missing values, {_listed([most['feature']], names)} in {100 * most['share']:.3g} % of rows;"
         f" they become {become}",
-        f"{_listed(found['indicated'], names)} {_have(found['indicated'])} a missing indicator"
-        if found["indicated"]
+        f"{_listed(gaps['indicated'], names)} {_have(gaps['indicated'])} a missing indicator"
+        if gaps["indicated"]
         else "no feature has a missing indicator",
     ]
-    if found["without_values"]:
-        empty = found["without_values"]
+    if gaps["without_values"]:
+        empty = gaps["without_values"]
         facts.append(
             f"{_listed(empty, names)} {_have(empty)} no value at all and {'is' if len(empty) == 1 else 'are'}"
             " omitted"
@@ -103,25 +103,25 @@ def gaps_in_words(found: Mapping[str, Any], mapped: Mapping[str, Any] | None = N
 
 def describe_map(scaling: Scaling) -> dict[str, Any] | None:
     """The document of `MapFacts`; None without a map."""
-    found = None if scaling.coding is None else scaling.coding.map
-    if found is None:
+    mapping = None if scaling.coding is None else scaling.coding.map
+    if mapping is None:
         return None
-    knots = np.diff(found.at)[found.features].tolist() if isinstance(found, Knots) else None
-    return {"name": found.name, "features": found.features, "knots": knots}
+    knots = np.diff(mapping.at)[mapping.features].tolist() if isinstance(mapping, Knots) else None
+    return {"name": mapping.name, "features": mapping.features, "knots": knots}
 
 
-def map_in_words(found: Mapping[str, Any] | None) -> str | None:
+def map_in_words(mapped: Mapping[str, Any] | None) -> str | None:
     """The same in a sentence, None without a map."""
-    if not found:
+    if not mapped:
         return None
-    return f"{counted(len(found['features']), 'feature is', 'features are')} mapped {MAPPED[found['name']]}"
+    return f"{counted(len(mapped['features']), 'feature is', 'features are')} mapped {MAPPED[mapped['name']]}"
 
 
 def columns_in_words(scaling: Scaling, survey: Survey, names: Sequence[str] | None) -> list[str]:
     """Sentences on all changes of features, none without changes."""
     mapped = describe_map(scaling)
     sentences = gaps_in_words(describe_gaps(scaling, survey, names), mapped), map_in_words(mapped)
-    return [one for one in sentences if one]
+    return [sentence for sentence in sentences if sentence]
 
 
 def _have(features: Sequence[int]) -> str:
@@ -129,5 +129,5 @@ def _have(features: Sequence[int]) -> str:
 
 
 def _listed(features: Sequence[int], names: Mapping[str, str]) -> str:
-    summary = [repr(names[str(f)]) if str(f) in names else str(f) for f in features]
-    return f"{'feature' if len(features) == 1 else 'features'} {listed(summary, NAMED)}"
+    shown = [repr(names[str(f)]) if str(f) in names else str(f) for f in features]
+    return f"{'feature' if len(features) == 1 else 'features'} {listed(shown, NAMED)}"

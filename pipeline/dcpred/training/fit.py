@@ -257,15 +257,15 @@ def named_features(x: str) -> list[str] | None:
     names = X.attrs.get(ATTRIBUTE)
     if not isinstance(names, list):
         return None
-    summary = [str(name) for name in names]
-    if len(summary) != X.shape[1] or len(set(summary)) < len(summary):
-        twice = [name for name in summary if summary.count(name) > 1]
-        wrong = f"names {twice[0]!r} twice" if twice else f"has {len(summary):,} names"
+    texts = [str(name) for name in names]
+    if len(texts) != X.shape[1] or len(set(texts)) < len(texts):
+        twice = [name for name in texts if texts.count(name) > 1]
+        wrong = f"names {twice[0]!r} twice" if twice else f"has {len(texts):,} names"
         raise DataError(
             f"Cannot train on X at {x}: it has {X.shape[1]:,} features, but its attribute {ATTRIBUTE}"
             f" {wrong}. Name each feature once, or remove the attribute."
         )
-    return summary
+    return texts
 
 
 def fingerprints(x: str, y: str, weight: str | None) -> dict[str, str]:
@@ -297,7 +297,7 @@ def training_hashes(
         "block_rows": plan.block_rows,
         "settings": settings_dict(settings),
     }
-    return digest_json(identity), *(digest_json(identity | {"version": one}) for one in HASHED_VERSIONS)
+    return digest_json(identity), *(digest_json(identity | {"version": v}) for v in HASHED_VERSIONS)
 
 
 def training_identity(
@@ -409,8 +409,8 @@ def publish(model: Path, target: Place) -> None:
     """Copy a model byte for byte, all of it or nothing. Raises DataError if another one exists."""
     trained = open_artifact(model)
     forget(MODEL)
-    if (standing := read_document(target, MODEL_FILE)) is not None:
-        if standing.get("hash") != trained.hash:
+    if (published := read_document(target, MODEL_FILE)) is not None:
+        if published.get("hash") != trained.hash:
             raise DataError(
                 f"Cannot write a model to {target.address}: another one is there. Remove it or choose"
                 " another path."
@@ -427,8 +427,8 @@ def publish(model: Path, target: Place) -> None:
     for file in sorted(path for path in source.rglob("*") if path.is_file()):
         name, data = f"{group}/{file.relative_to(source)}", file.read_bytes()
         retrying(lambda name=name, data=data: target.write(name, data))  # type: ignore[misc]
-    summary = decoded((model / MODEL_FILE).read_bytes(), model)
-    if not target.create(MODEL_FILE, encoded({**summary, "arrays": group})):
+    document = decoded((model / MODEL_FILE).read_bytes(), model)
+    if not target.create(MODEL_FILE, encoded({**document, "arrays": group})):
         for name in target.listing(group):
             target.remove(name)
         publish(model, target)  # One exists now: the same, or an error.

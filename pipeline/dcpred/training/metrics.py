@@ -158,17 +158,18 @@ def check_held_classes(
     fold: str,
 ) -> None:
     """Raise SettingsError for a metric without a value if all held-out rows of a fold have one class."""
-    own = target[held].astype(np.float64)
-    if n_classes < 2 or not len(own) or (own != own[0]).any():
+    held_target = target[held].astype(np.float64)
+    if n_classes < 2 or not len(held_target) or (held_target != held_target[0]).any():
         return
     try:
-        metric.losses(np.zeros((len(own), n_classes if n_classes > 2 else 1)), own, weight[held], n_classes)
+        decision = np.zeros((len(held_target), n_classes if n_classes > 2 else 1))
+        metric.losses(decision, held_target, weight[held], n_classes)
     except SettingsError as error:
         n_rare = int(np.unique(target, return_counts=True)[1].min())
         raise SettingsError(
-            f"Cannot compute {metric.name}: the {len(own):,} held-out rows of fold {fold} have one class (of"
-            f" {len(target):,} rows {n_rare:,} have the rarest one). Choose another metric, for example"
-            " accuracy or neg_log_loss."
+            f"Cannot compute {metric.name}: the {len(held_target):,} held-out rows of fold {fold} have one"
+            f" class (of {len(target):,} rows {n_rare:,} have the rarest one). Choose another metric, for"
+            " example accuracy or neg_log_loss."
         ) from error
 
 
@@ -270,7 +271,7 @@ def _pseudo_losses(
             if task == "classification"
             else f"Cannot use the metric: it is {-whole} on {n:,} held-out rows. Choose another one."
         )
-    without = np.array([loss(np.flatnonzero(group != one)) for one in range(group.max() + 1)])
+    without = np.array([loss(np.flatnonzero(group != left_out)) for left_out in range(group.max() + 1)])
     without[~np.isfinite(without)] = whole  # The only row of a class is in that group.
     g = len(without)
     pseudo = g * whole - (g - 1) * without

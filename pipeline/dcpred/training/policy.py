@@ -292,8 +292,8 @@ def _complete_tree(n_leaves: int, n_features: int) -> Tree:
     for depth, arity in enumerate(levels):
         nodes, last = int(np.prod(levels[:depth])), depth == len(levels) - 1
         for node in range(nodes):
-            own = np.arange(node * arity, (node + 1) * arity)
-            children.append(~own if last else first + own)
+            its_children = np.arange(node * arity, (node + 1) * arity)
+            children.append(~its_children if last else first + its_children)
             starts.append(starts[-1] + arity)
         first += nodes * arity
     if not levels:

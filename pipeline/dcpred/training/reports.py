@@ -189,9 +189,9 @@ def is_chosen(point: Mapping[str, Any], chosen: Mapping[str, Any]) -> bool:
 
 def front_with(points: Sequence[dict[str, Any]], chosen: dict[str, Any]) -> list[dict[str, Any]]:
     """The Pareto front, with the choice if it lacks that."""
-    if any(is_chosen(one, chosen) for one in points):
+    if any(is_chosen(point, chosen) for point in points):
         return list(points)
-    return sorted([*points, chosen], key=lambda one: float(one["cost_ratio"]))
+    return sorted([*points, chosen], key=lambda point: float(point["cost_ratio"]))
 
 
 @result_class
@@ -350,12 +350,12 @@ class TuneReport(Summary):
 
     def _shown(self) -> list[tuple[str, Any]]:
         """The model, its quality and its cost come first."""
-        own, chosen, name = vars(self), self.chosen, quality_name(self.chosen)
+        fields, chosen, name = vars(self), self.chosen, quality_name(self.chosen)
         first = {"model": self.trained.get("model"), name: chosen.get(name)}
         first |= {"standard_error": chosen.get("standard_error")}
         first |= {"cost_ratio": self.made.get("cost_ratio", chosen.get("cost_ratio"))}
         return [(key, value) for key, value in first.items() if value is not None] + [
-            (key, value) for key, value in super()._shown() if key in own and key not in first
+            (key, value) for key, value in super()._shown() if key in fields and key not in first
         ]
 
     def found(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class OutOfTimeError(Exception):
 
 
 @dataclass
-class Found:
+class SearchOutcome:
     """The result of a search."""
 
     chosen: TrialResult
@@ -60,14 +60,14 @@ class Search:
     """All candidates of the portfolio's first look."""
     longest: float = 0.0
     """Seconds of the longest trial."""
-    told: str = ""
+    last_shown: str = ""
     """The candidate that was shown last."""
 
-    def run(self) -> Found | None:
+    def run(self) -> SearchOutcome | None:
         """None if the budget allows no configuration. If no row is held out, it is the default one."""
         if not self.trials.n_judged:
             [only] = self._evaluate([Candidate(DEFAULT, {})], self.trials.folds)
-            return None if only is None else Found(only, self.judged, self.trace)
+            return None if only is None else SearchOutcome(only, self.judged, self.trace)
         try:
             incumbent = self._searched()
             complete = self._may_describe()
@@ -77,7 +77,7 @@ class Search:
                 raise
             forget_signal()
             incumbent, complete = self._best_of(evaluated, "time"), False
-        return None if incumbent is None else Found(incumbent, self.judged, self.trace, complete)
+        return None if incumbent is None else SearchOutcome(incumbent, self.judged, self.trace, complete)
 
     def _may_describe(self) -> bool:
         """Whether time suffices for two trials of each fold, which predict a quality, and the training."""
@@ -119,7 +119,7 @@ class Search:
     def _mutations(self) -> list[Mutation]:
         """Those that were not worse, and of few rows those that only some data allow."""
         few = self.trials.n_rows < self.trials.policy.mutated_rows
-        return [one for one in MUTATIONS if one.name not in self.worse and (one.of_data or not few)]
+        return [m for m in MUTATIONS if m.name not in self.worse and (m.of_data or not few)]
 
     def cheapest(self, best: TrialResult) -> TrialResult:
         """The cheapest candidate that is as good as the best one, and its cheaper mutations."""
@@ -128,11 +128,11 @@ class Search:
         trials, chosen, tried = self.trials, self._as_good(best), set[str]()
         while chosen.candidate.name not in tried:
             tried.add(chosen.candidate.name)
-            able = [(_both(chosen, one), _changes(one, chosen, trials)) for one in CHEAPER]
-            tries = [chosen.candidate.mutated(name, own) for name, own in able if own is not None]
+            able = [(_both(chosen, m), _changes(m, chosen, trials)) for m in CHEAPER]
+            tries = [chosen.candidate.mutated(name, changes) for name, changes in able if changes is not None]
             self._expect(len(tries), len(tries), 0)
-            first = [one for one in self._evaluate(tries, trials.first_folds) if one is not None]
-            promising = [one.candidate for one in first if self._is_as_good(best, one, at_first=True)]
+            first = [r for r in self._evaluate(tries, trials.first_folds) if r is not None]
+            promising = [r.candidate for r in first if self._is_as_good(best, r, at_first=True)]
             self._expect(0, len(promising), 0)
             self._evaluate(promising, trials.folds)
             chosen = self._as_good(best)
@@ -142,13 +142,14 @@ class Search:
         return chosen
 
     def _as_good(self, best: TrialResult) -> TrialResult:
-        return next((one for one in sorted(self.judged, key=_cost) if self._is_as_good(best, one)), best)
+        return next((r for r in sorted(self.judged, key=_cost) if self._is_as_good(best, r)), best)
 
-    def _is_as_good(self, best: TrialResult, one: TrialResult, *, at_first: bool = False) -> bool:
+    def _is_as_good(self, best: TrialResult, entrant: TrialResult, *, at_first: bool = False) -> bool:
         """Whether it loses no more than a standard error, and after a first look a fraction of the loss;
         twice the error by the metric that breaks ties.
         """
-        policy, comparison, tied = self.trials.policy, self._compared(best, one), self._tied(best, one)
+        comparison, tied = self._compared(best, entrant), self._tied(best, entrant)
+        policy = self.trials.policy
         most = policy.as_good * comparison.standard_error
         most = most if at_first else min(most, policy.most_lost * abs(best.loss))
         return -comparison.gain <= most and -tied.gain <= 2.0 * policy.as_good * tied.standard_error
@@ -161,26 +162,24 @@ class Search:
         self._expect(len(entrants), trials.policy.survivors, rounds)
         first = self._first(entrants, "portfolio")
         self._expect(0, len(first), rounds)
-        found = [
-            one for one in self._evaluate([one.candidate for one in first], trials.folds) if one is not None
-        ]
-        return self._best_of(found, "portfolio")
+        results = [r for r in self._evaluate([r.candidate for r in first], trials.folds) if r is not None]
+        return self._best_of(results, "portfolio")
 
     def _best_of(self, evaluated: Sequence[TrialResult], step: str) -> TrialResult | None:
         """The default configuration, or what replaces it."""
         if not evaluated:
             return None
-        incumbent = next((one for one in evaluated if one.candidate.name == DEFAULT), evaluated[0])
-        challengers = sorted((one for one in evaluated if one is not incumbent), key=lambda one: one.loss)
+        incumbent = next((r for r in evaluated if r.candidate.name == DEFAULT), evaluated[0])
+        challengers = sorted((r for r in evaluated if r is not incumbent), key=lambda r: r.loss)
         incumbent = self._challenged(incumbent, challengers, step)
         self._show(incumbent)
         return incumbent
 
     def _show(self, incumbent: TrialResult, what: str = "best so far") -> None:
         """Show the best candidate so far, unless that has just been done."""
-        if incumbent.candidate.name == self.told:
+        if incumbent.candidate.name == self.last_shown:
             return
-        self.told = incumbent.candidate.name
+        self.last_shown = incumbent.candidate.name
         metric, deadline = self.trials.metric, self.trials.policy.deadline
         line = {"metric": metric.name, metric.name: metric.score(incumbent.loss)}
         words = f"{what}: {incumbent.candidate.name}, {shown(line)}, cost {_cost(incumbent):.1f}x"
@@ -191,36 +190,34 @@ class Search:
     ) -> list[TrialResult]:
         """The candidates for all folds: the default, and the best of a first look at all."""
         trials, survivors = self.trials, self.trials.policy.survivors
-        found = [one for one in self._evaluate(entrants, trials.first_folds) if one is not None]
-        found.sort(key=lambda one: (one.loss, one.cost.ns_per_row))
+        results = [r for r in self._evaluate(entrants, trials.first_folds) if r is not None]
+        results.sort(key=lambda r: (r.loss, r.cost.ns_per_row))
         if trials.first_folds == trials.folds:
-            return found
-        best = [one for one in found if incumbent is None or self._may_help(incumbent, one)]
-        as_good = [one for one in found if best and self._is_as_good(best[0], one, at_first=True)]
-        cheap = [one.candidate.name for one in sorted(as_good, key=_cost)[: trials.policy.cheap_survivors]]
-        kept = {*(one.candidate.name for one in best[:survivors]), *cheap, DEFAULT}
-        beside = incumbent or (found[0] if found else None)
-        for one in found:
-            if one.candidate.name not in kept and beside is not None:
-                self._note(
-                    step + ", first look", beside, one, self._compared(beside, one), "is left out beside"
-                )
-        return [one for one in found if one.candidate.name in kept]
+            return results
+        best = [r for r in results if incumbent is None or self._may_help(incumbent, r)]
+        as_good = [r for r in results if best and self._is_as_good(best[0], r, at_first=True)]
+        cheap = [r.candidate.name for r in sorted(as_good, key=_cost)[: trials.policy.cheap_survivors]]
+        ahead = {*(r.candidate.name for r in best[:survivors]), *cheap, DEFAULT}
+        beside = incumbent or (results[0] if results else None)
+        for r in results:
+            if r.candidate.name not in ahead and beside is not None:
+                self._note(step + ", first look", beside, r, self._compared(beside, r), "is left out beside")
+        return [r for r in results if r.candidate.name in ahead]
 
-    def _may_help(self, incumbent: TrialResult, one: TrialResult) -> bool:
+    def _may_help(self, incumbent: TrialResult, entrant: TrialResult) -> bool:
         """Whether a candidate loses no more, and is another model: few rows have no more landmarks."""
-        comparison, tied = self._compared(incumbent, one), self._tied(incumbent, one)
-        same = comparison.standard_error == 0 == tied.standard_error and one.cost == incumbent.cost
+        comparison, tied = self._compared(incumbent, entrant), self._tied(incumbent, entrant)
+        same = comparison.standard_error == 0 == tied.standard_error and entrant.cost == incumbent.cost
         return comparison.gain >= 0 and not (same and comparison.gain == 0 == tied.gain)
 
     def _challenged(
         self, incumbent: TrialResult, challengers: Sequence[TrialResult], step: str
     ) -> TrialResult:
-        for one in challengers:
-            comparison, better = self._better(incumbent, one, "replaces")
-            self._note(step, incumbent, one, comparison, better or "does not replace")
+        for entrant in challengers:
+            comparison, better = self._better(incumbent, entrant, "replaces")
+            self._note(step, incumbent, entrant, comparison, better or "does not replace")
             if better:
-                incumbent = one
+                incumbent = entrant
         return incumbent
 
     def mutate(self, incumbent: TrialResult, number: int) -> TrialResult:
@@ -236,13 +233,13 @@ class Search:
         first = self._first(tries, step, incumbent)
         self._expect(0, len(first), rounds)
         helped: list[tuple[float, Mutation, TrialResult]] = []
-        for one in self._evaluate([one.candidate for one in first], trials.folds):
-            if one is None:
+        for r in self._evaluate([r.candidate for r in first], trials.folds):
+            if r is None:
                 continue
-            comparison, better = self._better(incumbent, one, "helps")
-            self._note(step, incumbent, one, comparison, better or "does not replace")
+            comparison, better = self._better(incumbent, r, "helps")
+            self._note(step, incumbent, r, comparison, better or "does not replace")
             if better:
-                helped.append((one.loss, mutation_of[one.candidate.name], one))
+                helped.append((r.loss, mutation_of[r.candidate.name], r))
         helped.sort(key=lambda entry: entry[0])
         for place, (_, mutation, alone) in enumerate(helped):
             if place == 0:
@@ -263,7 +260,7 @@ class Search:
             batch = self.trials.evaluate(some, folds)
             evaluated += batch
             seen = self.judged if folds == self.trials.folds else self.looked
-            seen += [one for one in batch if one is not None]
+            seen += [r for r in batch if r is not None]
         return evaluated
 
     def _batches(
@@ -283,65 +280,65 @@ class Search:
             yield rest[:n]
             rest = rest[n:]
             if deadline:
-                for one in (self.looked or self.judged)[:1] if is_first else ():
-                    self._show(one)
+                for first in (self.looked or self.judged)[:1] if is_first else ():
+                    self._show(first)
                 self.longest = max(self.longest, (begin - deadline.left()) / len(folds))
 
-    def _compared(self, incumbent: TrialResult, one: TrialResult) -> Comparison:
+    def _compared(self, incumbent: TrialResult, entrant: TrialResult) -> Comparison:
         counted = self.trials.metric.counted
-        return compare(incumbent.losses, one.losses, one.weight, counted=counted)
+        return compare(incumbent.losses, entrant.losses, entrant.weight, counted=counted)
 
-    def _better(self, incumbent: TrialResult, one: TrialResult, verdict: str) -> tuple[Comparison, str]:
+    def _better(self, incumbent: TrialResult, entrant: TrialResult, verdict: str) -> tuple[Comparison, str]:
         """The rule: significantly better by the metric; or equal within a standard error, and significantly
         better by the metric that breaks ties. The level is shared, half for each test. What one tie after the
         other loses is within a standard error of the best incumbent. The verdict is empty for one that is not
         better.
         """
-        comparison = self._compared(incumbent, one)
+        comparison = self._compared(incumbent, entrant)
         if self.lowest is None or incumbent.loss < self.lowest.loss:
             self.lowest = incumbent
-        if self._gains(comparison, incumbent, one):
+        if self._gains(comparison, incumbent, entrant):
             return comparison, verdict
-        best = self._compared(self.lowest, one)
+        best = self._compared(self.lowest, entrant)
         if abs(comparison.gain) > comparison.standard_error or -best.gain > best.standard_error:
             return comparison, ""
-        wins = self._gains(self._tied(incumbent, one), incumbent, one)
+        wins = self._gains(self._tied(incumbent, entrant), incumbent, entrant)
         return comparison, f"wins by {words_of(self.trials.ties.name)} over" if wins else ""
 
-    def _gains(self, comparison: Comparison, incumbent: TrialResult, one: TrialResult) -> bool:
+    def _gains(self, comparison: Comparison, incumbent: TrialResult, entrant: TrialResult) -> bool:
         """Whether a gain is significant, and above its error if the candidate costs more."""
         policy = self.trials.policy
-        dearer = policy.prefer != ACCURACY and _cost(one) > _cost(incumbent)
+        dearer = policy.prefer != ACCURACY and _cost(entrant) > _cost(incumbent)
         least = comparison.standard_error if dearer else 0.0
         return comparison.gain > least and comparison.p <= policy.level / 2
 
-    def _tied(self, incumbent: TrialResult, one: TrialResult) -> Comparison:
-        return compare(incumbent.ties, one.ties, one.weight, counted=False)
+    def _tied(self, incumbent: TrialResult, entrant: TrialResult) -> Comparison:
+        return compare(incumbent.ties, entrant.ties, entrant.weight, counted=False)
 
     def _note(
-        self, step: str, incumbent: TrialResult, one: TrialResult, comparison: Comparison, verdict: str
+        self, step: str, incumbent: TrialResult, entrant: TrialResult, comparison: Comparison, verdict: str
     ) -> None:
         if comparison.gain < -comparison.standard_error:
-            self.worse.add(one.candidate.name)
+            self.worse.add(entrant.candidate.name)
         line = Decision(
             step=step,
-            candidate=one.candidate.name,
+            candidate=entrant.candidate.name,
             incumbent=incumbent.candidate.name,
-            loss=one.loss,
+            loss=entrant.loss,
             incumbent_loss=incumbent.loss,
             gain=comparison.gain,
             standard_error=comparison.standard_error,
             p=comparison.p,
-            rows=int(np.count_nonzero(~np.isnan(one.losses))),
-            cost_ratio=_cost(one),
+            rows=int(np.count_nonzero(~np.isnan(entrant.losses))),
+            cost_ratio=_cost(entrant),
             incumbent_cost_ratio=_cost(incumbent),
             verdict=verdict,
         )
         self.trace.append(asdict(line))
 
 
-def _cost(one: TrialResult) -> float:
-    return one.cost.cost_ratio
+def _cost(result: TrialResult) -> float:
+    return result.cost.cost_ratio
 
 
 def _both(incumbent: TrialResult, mutation: Mutation) -> str:
@@ -351,9 +348,9 @@ def _both(incumbent: TrialResult, mutation: Mutation) -> str:
 def _distinct(trials: Trials, entrants: Sequence[Candidate]) -> list[Candidate]:
     """Configurations that differ in settings: few rows have only one leaf."""
     seen: dict[Any, Candidate] = {}
-    for one in entrants:
-        width = one.values.get("width", 1.0)
-        seen.setdefault((trials.realised(one.values), width), one)
+    for candidate in entrants:
+        width = candidate.values.get("width", 1.0)
+        seen.setdefault((trials.realised(candidate.values), width), candidate)
     return list(seen.values())
 
 

@@ -14,27 +14,27 @@ from dcpred_tasks.storage.atomic_files import resource_errors
 from dcpred_tasks.training.settings import in_effect, make_settings, settings_dict
 
 
-def found_before(earlier: Mapping[str, Any], kept: Path) -> dict[str, Any]:
+def found_before(earlier: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The report that an earlier search wrote to `kept`. Raises PlanConflictError for another file."""
     report = checked_search(earlier.get("found"))
     if report is None:
         raise PlanConflictError(
-            f"Cannot read settings from {kept}: it is not the result of a search. Remove it to search again."
+            f"Cannot read settings from {path}: it is not the result of a search. Remove it to search again."
         )
     return report
 
 
-def checked_search(found: Any) -> dict[str, Any] | None:
+def checked_search(fields: Any) -> dict[str, Any] | None:
     """The fields of a report that a search wrote; None if some are missing."""
     try:
-        return _found(found)
+        return _found(fields)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return None
 
 
-def _found(found: Any) -> dict[str, Any]:
+def _found(fields: Any) -> dict[str, Any]:
     """Raises ValueError and others for an invalid result."""
-    report = from_document(TuneReport, found)
+    report = from_document(TuneReport, fields)
     settings = make_settings(in_effect(report.settings, report.settings["task"]))
     for point in (report.chosen, *report.frontier):
         evaluated = from_document(Chosen, point).n_judged > 0
@@ -86,7 +86,7 @@ def paint_frontier(points: Sequence[dict[str, Any]], chosen: dict[str, Any], axe
         for p in points
         if (value := judged(p)) is not None
     ]
-    at = next((one for one in points if is_chosen(one, chosen)), chosen)
+    at = next((point for point in points if is_chosen(point, chosen)), chosen)
     frontier(axes, drawn, (float(at["cost_ratio"]), judged(at)))
     axes.set_xlabel("predicted cost, linear predictions a row")
     name = quality_name(chosen)

@@ -114,7 +114,7 @@ def leaf_work(
 ) -> list[LeafWork]:
     """Leaves to fit, without overlap, from the sources, rows and folds of each final leaf."""
     of_leaves = enumerate(zip(sources, rows, folds, strict=True))
-    return [LeafWork(leaf, tuple(own), n, (), k) for leaf, (own, n, k) in of_leaves]
+    return [LeafWork(leaf, tuple(its_sources), n, (), k) for leaf, (its_sources, n, k) in of_leaves]
 
 
 def leaf_groups(work: Sequence[LeafWork]) -> list[tuple[LeafWork, ...]]:
@@ -189,7 +189,7 @@ class Training:
         times = np.zeros(len(rows), np.int64) if whole else self._times_held_out(rows, outputs, survey)
         work = leaf_work(sources, rows.tolist(), times.tolist())
         borrowed = self._timed("overlap", lambda: self._halo(flatten(balanced.root), work))
-        work = [replace(one, borrowed=borrowed) for one in work]
+        work = [replace(fit, borrowed=borrowed) for fit in work]
         self._timed("leaves", lambda: self._leaves(work, survey))
         begin = time.perf_counter()
         leaves, held, folded = zip(
@@ -245,7 +245,7 @@ class Training:
         """Leaves, the uncertainty and the transform of the target, by held-out rows."""
         settings = self.job.settings
         held = self._held_by_models(survey) if whole else joined(of_leaves)
-        judged = None if whole else np.array([len(one.target) for one in of_leaves])
+        judged = None if whole else np.array([len(rows.target) for rows in of_leaves])
         of_classes = len(survey.classes), settings, survey.class_weights, class_factors(survey, settings)
         return *measured(leaves, rows, held, judged, *of_classes), measured_transform(held, settings)
 
@@ -406,8 +406,8 @@ class Training:
 
     def report_columns(self, scaling: Scaling, survey: Survey) -> None:
         """Print the changes of features."""
-        for summary in columns_in_words(scaling, survey, self.names()):
-            show(summary)
+        for sentence in columns_in_words(scaling, survey, self.names()):
+            show(sentence)
 
     def names(self) -> list[str] | None:
         """The names of features, encoded ones among them, if they have names."""
@@ -489,7 +489,7 @@ class Training:
         return generations
 
     def _leaves(self, work: Sequence[LeafWork], survey: Survey) -> None:
-        self._without_folds(survey, max((one.folds for one in work), default=0))
+        self._without_folds(survey, max((fit.folds for fit in work), default=0))
         missing = [w for w in work if not is_done(self.job.leaf_file(w.leaf))]
         with show_step(
             f"fitting {counted(len(work), 'leaf', 'leaves')}", sum(w.n_rows for w in missing), "rows"
@@ -498,9 +498,9 @@ class Training:
             run_all(self.workers, fit_leaves, groups, lambda _, receipt: self.note(receipt, advance))
 
     @staticmethod
-    def _conserved(step: str, found: int, expected: int) -> None:
-        if found != expected:
-            raise DcpredError(f"{step} kept {found:,} of {expected:,} rows; this is a bug, please report it")
+    def _conserved(step: str, n_rows: int, expected: int) -> None:
+        if n_rows != expected:
+            raise DcpredError(f"{step} kept {n_rows:,} of {expected:,} rows; this is a bug, please report it")
 
 
 def _labels(survey: Survey, names: tuple[str, ...] | None) -> tuple[Label, ...]:

@@ -200,8 +200,8 @@ class Trials:
         if self.all_rows or self.rule.ordered:  # The latest rows may lie in other cells than those before.
             rows, cells = broad, numbers
         else:
-            found = self._of_cells(stored, most)
-            rows, cells = _together(found, broad), found.number
+            of_cells = self._of_cells(stored, most)
+            rows, cells = _together(of_cells, broad), of_cells.number
         self.rows = rows
         self.cell, self.spread, self.broad = (
             np.isin(rows.number, some) for some in (cells, numbers, broad.number)
@@ -234,11 +234,11 @@ class Trials:
         tried, broad = self.cell | self.spread, self.broad if broadly else self.spread
         masks, used = {}, {}
         for fold in folds if self.survey.n_used >= self.policy.fewest_rows else ():
-            of, own = self._fold_of_rows(fold)
-            held = self.cell & (of == own)
+            of, number = self._fold_of_rows(fold)
+            held = self.cell & (of == number)
             if not held.any() or held.all():
                 continue
-            trains = of < own if self.rule.ordered else of != own
+            trains = of < number if self.rule.ordered else of != number
             if not trains.any():
                 continue
             masks[fold] = held
@@ -250,11 +250,11 @@ class Trials:
                 targets = self.training.targets
                 X = rows.X if targets is None else targets(rows.X, rows.number, fold % self.rule.count)
                 given = X, rows.target, self.weights, rows.number, held, self.cell, self.spread, broad
-                survey, own = self.survey, tried | broad
+                survey, used_rows = self.survey, tried | broad
                 if fold in used and self.rule.by_units:
-                    own &= used[fold]
-                    survey = replace(survey_of_rest(survey, X[own & ~held]), n_used=survey.n_used)
-                of_fold = TrialRows(*given).take(np.flatnonzero(own))
+                    used_rows &= used[fold]
+                    survey = replace(survey_of_rest(survey, X[used_rows & ~held]), n_used=survey.n_used)
+                of_fold = TrialRows(*given).take(np.flatnonzero(used_rows))
                 write_trial(self.job, fold, of_fold, survey)
         place = np.cumsum(judged) - 1
         self.folds, self.held = list(masks), {fold: place[held] for fold, held in masks.items()}
@@ -265,19 +265,19 @@ class Trials:
     def _fold_of_rows(self, fold: int) -> tuple[IntArray, int]:
         """The fold of each row, and the number of this one: a fold of one of several repeats."""
         rows = self.rows
-        repeat, own = divmod(fold, self.rule.count)
+        repeat, number = divmod(fold, self.rule.count)
         rule, rare = replace(self.rule, seed=self.asked.seed + REPEAT_SEED * repeat), None
         if self.asked.task == "classification" and not rule.by_units:
             rare = rare_folds(rows.number, rows.target, rule.seed, rule.count)
-        return rule.of(rows.number, rare), own
+        return rule.of(rows.number, rare), number
 
     def _check_classes(self) -> None:
         """Refuse a metric of several classes if a fold, or `unseen`, holds out one, before training."""
         for fold in sorted({*self.folds, self.rule.count - 1}):
-            of, own = self._fold_of_rows(fold)
-            held = self.cell & (of == own)
+            of, number = self._fold_of_rows(fold)
+            held = self.cell & (of == number)
             given = self.rows.target, held, self.weights, self.n_classes
-            check_held_classes(self.metric, *given, f"{own + 1} of {self.rule.count}")
+            check_held_classes(self.metric, *given, f"{number + 1} of {self.rule.count}")
 
     def _clusters(self, number: IntArray) -> IntArray:
         """The same number for rows that vary together: those of a unit, or else of a cell."""
@@ -318,15 +318,15 @@ class Trials:
         chosen = chosen if len(chosen) else order[:1]
         self.cell_rows = float(counts[chosen].mean())
         if len(stored.number) >= survey.n_used:
-            own = np.flatnonzero(np.isin(of_sample, chosen))
-            found, cell = stored.take(own), of_sample[own].astype(np.int64)
+            at = np.flatnonzero(np.isin(of_sample, chosen))
+            rows, cells = stored.take(at), of_sample[at].astype(np.int64)
         else:
-            found, cell = self._gathered(
+            rows, cells = self._gathered(
                 Cells(scaling, tree, chosen, survey.classes, class_factors(survey, self.asked))
             )
-        own = thinned(found.number, 2 * most, self.asked.seed)
-        self.cells = found.number[own], cell[own]
-        return found.take(own)
+        at = thinned(rows.number, 2 * most, self.asked.seed)
+        self.cells = rows.number[at], cells[at]
+        return rows.take(at)
 
     def _gathered(self, cells: Cells) -> tuple[Sample, IntArray]:
         """All rows of these cells, and the cell of each."""
@@ -363,27 +363,27 @@ class Trials:
         rows = min(rows or n, limit, n)
         n_leaves = leaves_of_share(n, 1.0 / rows)
         rows = n / n_leaves
-        own = {n: v for n, v in in_effect(given, self.asked.task).items() if n not in RELATIVE}
-        own["n_leaves"] = n_leaves
-        own["min_leaf_rows"] = int(np.clip(rows / 4, min(4, limit), min(30, limit)))
-        own["overlap"] = max(min(own["overlap"], int(limit // rows)), 1) if n_leaves > 1 else 1
-        own["max_leaf_rows"] = max(
-            self.asked.max_leaf_rows, int(min(own["overlap"] * 1.5 * rows, limit)) if n_leaves > 1 else n
+        chosen = {n: v for n, v in in_effect(given, self.asked.task).items() if n not in RELATIVE}
+        chosen["n_leaves"] = n_leaves
+        chosen["min_leaf_rows"] = int(np.clip(rows / 4, min(4, limit), min(30, limit)))
+        chosen["overlap"] = max(min(chosen["overlap"], int(limit // rows)), 1) if n_leaves > 1 else 1
+        chosen["max_leaf_rows"] = max(
+            self.asked.max_leaf_rows, int(min(chosen["overlap"] * 1.5 * rows, limit)) if n_leaves > 1 else n
         )
-        own["local_rows"] = (
+        chosen["local_rows"] = (
             policy.local_rows if not self.asked.keep_support_vectors else self.asked.local_rows
         )
-        if "C" in own and (own.get("loss") == "distance" or self.asked.keep_support_vectors):
-            own["C"] = own["C"] / self.survey.mean_weight  # Elsewhere leaves normalise weights.
-        if rows > policy.descent_rows and own.get("loss") != "distance":
-            own["refine_epochs"] = policy.epochs
-        if own.get("loss") == "distance":
-            own |= {"products": 0, "leaf_scaling": False}
-        own["missing"] = self._missing(own["missing"])
-        own["categorical"] = self._categorical(int(given["codes"]))
+        if "C" in chosen and (chosen.get("loss") == "distance" or self.asked.keep_support_vectors):
+            chosen["C"] = chosen["C"] / self.survey.mean_weight  # Elsewhere leaves normalise weights.
+        if rows > policy.descent_rows and chosen.get("loss") != "distance":
+            chosen["refine_epochs"] = policy.epochs
+        if chosen.get("loss") == "distance":
+            chosen |= {"products": 0, "leaf_scaling": False}
+        chosen["missing"] = self._missing(chosen["missing"])
+        chosen["categorical"] = self._categorical(int(given["codes"]))
         if self.asked.task == "regression":
-            own["target_transform"] = self._target_transform(own["target_transform"])
-        settings = replace(self.asked, **own)
+            chosen["target_transform"] = self._target_transform(chosen["target_transform"])
+        settings = replace(self.asked, **chosen)
         return settings, not self.all_rows and rows > self.cell_rows / 2
 
     def _missing(self, wanted: str) -> str:
@@ -408,30 +408,30 @@ class Trials:
 
     def values_of(self, judged: TrialResult) -> dict[str, Any]:
         """All values of a candidate, with its actual numbers of leaves and landmarks."""
-        own = {
+        values = {
             **COMMON,
             **(NUMBERS if self.asked.task == "regression" else CLASSES),
             **judged.candidate.values,
         }
-        own["landmarks"], own["overlap"] = judged.settings.landmarks, judged.settings.overlap
-        own["leaf_rows"] = self.survey.n_used / max(judged.settings.n_leaves, 1)
-        return {**{name: getattr(judged.settings, name) for name in settings_dict(judged.settings)}, **own}
+        values["landmarks"], values["overlap"] = judged.settings.landmarks, judged.settings.overlap
+        values["leaf_rows"] = self.survey.n_used / max(judged.settings.n_leaves, 1)
+        return {**{name: getattr(judged.settings, name) for name in settings_dict(judged.settings)}, **values}
 
     # evaluation
 
     def evaluate(self, candidates: Sequence[Candidate], folds: Sequence[int]) -> list[TrialResult | None]:
         """Each candidate on held-out rows of some folds, within the budget; None if none is within."""
-        asked = [self.realised(one.values) for one in candidates]
+        asked = [self.realised(candidate.values) for candidate in candidates]
         keys = [_scaling_key(settings, self.repetitions) for settings, _ in asked]
         self._scalings({key: settings for key, (settings, _) in zip(keys, asked, strict=True)}, folds)
-        found: dict[int, TrialResult | None] = {}
+        results: dict[int, TrialResult | None] = {}
         waiting = {i: settings for i, (settings, _) in enumerate(asked)}
         while waiting:
             ready: dict[int, tuple[Trial, str]] = {}
             for i, settings in waiting.items():
                 fitted = self._affordable(settings, keys[i], folds)
                 if fitted is None:
-                    found[i] = None
+                    results[i] = None
                     continue
                 resolved = self._resolved(fitted, candidates[i].values, keys[i])
                 trial = Trial(resolved, asked[i][1], self.share)
@@ -442,27 +442,27 @@ class Trials:
             for i, (trial, digest) in ready.items():
                 judged = self._read(candidates[i], trial, keys[i], digest, folds)
                 if self.budget.allows(judged.cost):
-                    found[i] = judged
+                    results[i] = judged
                 elif trial.settings.landmarks > FEWEST_LANDMARKS:
                     waiting[i] = replace(trial.settings, landmarks=trial.settings.landmarks // 2)
                 else:
-                    found[i] = None
-        return [found[i] for i in range(len(candidates))]
+                    results[i] = None
+        return [results[i] for i in range(len(candidates))]
 
     def again(self, chosen: TrialResult) -> TrialResult:
         """The choice on all held-out rows, with a scaling of several repetitions, like that of a training.
         Such a scaling has more columns than one of a trial: as many landmarks stay as the budget then allows.
         """
-        free, landmarks, found = copy(self), chosen.settings.landmarks, None
+        free, landmarks, result = copy(self), chosen.settings.landmarks, None
         free.budget = Budget()
         if chosen.settings.scaling in LEARNED:
             free.repetitions = USUAL_REPETITIONS
         for share in LANDMARK_SHARES:
             shape = {"landmarks": max(int(share * landmarks), 1), "products": chosen.settings.products}
-            [found] = free.evaluate([Candidate("chosen", {**chosen.candidate.values, **shape})], self.folds)
-            if found is None or self.budget.allows(found.cost):
+            [result] = free.evaluate([Candidate("chosen", {**chosen.candidate.values, **shape})], self.folds)
+            if result is None or self.budget.allows(result.cost):
                 break
-        return found or chosen
+        return result or chosen
 
     def foretold(self, chosen: TrialResult) -> TrialResult:
         """The choice with the losses that a model of all rows is expected to have: trials lack the held-out
@@ -578,9 +578,9 @@ class Trials:
     def _fold_losses(self, digest: str, fold: int, metric: Metric) -> FloatArray:
         key = digest, fold, metric
         if key not in self.known:
-            own, decision = self.held[fold], read_tried(self.job, fold, digest)[0]
+            at, decision = self.held[fold], read_tried(self.job, fold, digest)[0]
             with one_thread():
-                self.known[key] = metric.losses(decision, self.target[own], self.weight[own], self.n_classes)
+                self.known[key] = metric.losses(decision, self.target[at], self.weight[at], self.n_classes)
         return self.known[key]
 
     @property
@@ -600,9 +600,9 @@ class Trials:
         values = {"leaf_rows": 0, "landmarks": FEWEST_LANDMARKS, "products": 0}
         free = copy(self)
         free.budget = Budget()
-        [one] = free.evaluate([Candidate("cheapest", values)], self.folds)
-        assert one is not None
-        return one.cost
+        [cheapest] = free.evaluate([Candidate("cheapest", values)], self.folds)
+        assert cheapest is not None
+        return cheapest.cost
 
     def reference(self, names: Sequence[str]) -> dict[str, FloatArray]:
         """Losses of the evaluated rows of the first look by each reference model; NaN elsewhere."""
@@ -619,12 +619,12 @@ class Trials:
 
 def _together(*samples: Sample) -> Sample:
     """Rows of several samples, each once, in the order of their numbers."""
-    number = np.concatenate([one.number for one in samples])
+    number = np.concatenate([s.number for s in samples])
     at = np.unique(number, return_index=True)[1]
-    return Sample(*(np.concatenate([vars(one)[name] for one in samples])[at] for name in vars(samples[0])))
+    return Sample(*(np.concatenate([vars(s)[name] for s in samples])[at] for name in vars(samples[0])))
 
 
 def _scaling_key(settings: Settings, repetitions: int) -> str:
     """The key of the scaling of settings in names of files."""
-    own = {name: value for name, value in asdict(settings).items() if name in SCALING_SETTINGS}
-    return digest_json({**own, "repetitions": repetitions})[:20]
+    of_scaling = {name: value for name, value in asdict(settings).items() if name in SCALING_SETTINGS}
+    return digest_json({**of_scaling, "repetitions": repetitions})[:20]

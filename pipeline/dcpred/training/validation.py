@@ -228,7 +228,7 @@ def _judged(model: Model, rows: _Rows, held: IntArray, metric: "Metric", folds: 
     decision, truth = np.concatenate(decisions), rows.target[held]
     known = ~np.isnan(decision).any(axis=1)
     if model.task == "classification":
-        classes = [str(one) for one in model.classes] if truth.dtype.kind == "U" else model.classes
+        classes = [str(label) for label in model.classes] if truth.dtype.kind == "U" else model.classes
         truth = class_positions(truth, classes)
         known &= truth >= 0
     if not known.any():
@@ -236,8 +236,8 @@ def _judged(model: Model, rows: _Rows, held: IntArray, metric: "Metric", folds: 
             f"Cannot validate: no held-out row of {rows.x} has a score and a class that trains. Use other"
             " folds."
         )
-    own, weight = held[known], rows.weights[held[known]]
+    scored, weight = held[known], rows.weights[held[known]]
     losses = metric.losses(decision[known], np.asarray(truth[known], ACC_DTYPE), weight, len(model.classes))
     mean = float(np.average(losses, weights=weight))
-    error = standard_error(losses, weight, metric, folds.clusters(own))
+    error = standard_error(losses, weight, metric, folds.clusters(scored))
     return FoldReport(0, len(held), metric.score(mean), error, n_unknown=int((~known).sum()))
