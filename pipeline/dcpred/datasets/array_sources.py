@@ -150,17 +150,17 @@ def matrix_table(opened: Opened, y_where: str, names: Names = None, labels: Name
             if labels is not None and target.dtype.kind in NUMBERS:
                 there = np.ma.filled(target == target, False)  # Missing ones are counted.
                 class_codes(np.asarray(target[there]), len(labels), y_where, start + np.flatnonzero(there))
-    found = survey.labels
+    counted = survey.labels
 
     def batches(rows: int) -> Iterator[Batch]:
         with opened() as (X, y):
             for start in range(0, shape[0], rows):
                 here = slice(start, start + rows)
-                target = None if y is None else target_values(_as_arrow(y[here], y_where), found)
+                target = None if y is None else target_values(_as_arrow(y[here], y_where), counted)
                 yield Batch(np.asarray(X[here]), target)
 
-    target_dtype = label_dtype(found) if found else y_dtype
-    return Table(shape[0], shape[1], dtype, target_dtype, found or labels, names, batches)
+    target_dtype = label_dtype(counted) if counted else y_dtype
+    return Table(shape[0], shape[1], dtype, target_dtype, counted or labels, names, batches)
 
 
 def _as_arrow(values: NDArray[Any], where: str) -> Any:
@@ -251,7 +251,7 @@ def _frame_column(frame: Any, name: str, kind: Any, start: int, rows: int) -> An
 def _of_values(values: Any, name: str, kind: Any) -> Any:
     """A series of pandas, or a list, as an Arrow array."""
     try:
-        found = pa.array(values, type=kind, from_pandas=True)
+        column = pa.array(values, type=kind, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
         large = next(
             ((i, v) for i, v in enumerate(values) if isinstance(v, int) and not -(2**63) <= v < 2**63), None
@@ -268,10 +268,10 @@ def _of_values(values: Any, name: str, kind: Any) -> Any:
             f" which tables have no type ({str(error).splitlines()[0]}). Make them numbers, text, dates or"
             " booleans."
         ) from None
-    found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-    if isinstance(kind, pa.BaseExtensionType) and found.type != kind:
-        return pa.ExtensionArray.from_storage(kind, found)
-    return found
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(kind, pa.BaseExtensionType) and column.type != kind:
+        return pa.ExtensionArray.from_storage(kind, column)
+    return column
 
 
 HELD_BYTES = 2**30
@@ -322,13 +322,13 @@ def held(arrays: Mapping[str, NamedArray], scratch: Path) -> Iterator[dict[str, 
     sizes = {name: _chunk_bytes(array) for name, array in arrays.items() if array.chunk_rows}
     in_memory = sum(sizes.values()) <= HELD_BYTES
     with ExitStack() as stack:
-        found = dict(arrays)
+        buffered = dict(arrays)
         for name, size in sizes.items():
             array, rows = arrays[name], min(arrays[name].chunk_rows or 1, max(arrays[name].shape[0], 1))
             fits = in_memory or size <= HELD_BYTES // len(sizes) or array.dtype.kind not in "biufcSUmM"
             buffer = None if fits else stack.enter_context(_buffer(array, rows, scratch))
-            found[name] = HeldChunks(array, rows, buffer)
-        yield found
+            buffered[name] = HeldChunks(array, rows, buffer)
+        yield buffered
 
 
 def _chunk_bytes(array: NamedArray) -> int:
@@ -425,9 +425,9 @@ def read_arrays(container: Container, scratch: Path) -> ArrayRows:
     scratch  a folder for chunks that memory does not hold
     """
     with container.opened() as arrays:
-        own = _own(arrays)
-        columns = {name: array for name, array in own.items() if _is_column(array)}
-        others = [name for name, array in own.items() if len(array.shape) > 1 and name not in columns]
+        named = _own(arrays)
+        columns = {name: array for name, array in named.items() if _is_column(array)}
+        others = [name for name, array in named.items() if len(array.shape) > 1 and name not in columns]
         if others:
             raise DataError(
                 f"Cannot use array {others[0]!r} of {container.name} as a column: its shape is"
@@ -498,7 +498,7 @@ class DecodedTarget:
             return raw
         if raw.dtype.kind in "OTSU":
             texts = plain_text(raw, self.where).tolist()
-            return np.array([None if one in self.encoding.markers else one for one in texts], object)
+            return np.array([None if text in self.encoding.markers else text for text in texts], object)
         values, missing = self.encoding.decode(raw)
         return np.ma.MaskedArray(values, missing)
 
@@ -579,9 +579,9 @@ def _times(
     whole = (
         steps.astype(np.int64) * int(unit) if steps.dtype.kind != "f" and unit >= 1 else np.rint(steps * unit)
     )
-    found = since + whole.astype(np.int64).astype("timedelta64[us]")
-    found[gap] = np.datetime64("NaT")
-    return np.asarray(found)
+    times = since + whole.astype(np.int64).astype("timedelta64[us]")
+    times[gap] = np.datetime64("NaT")
+    return np.asarray(times)
 
 
 def _unit(units: str) -> float | None:

@@ -45,7 +45,7 @@ def is_gap(y: Any, values: NDArray[Any]) -> NDArray[np.bool_]:
     if np.ma.is_masked(y):
         return np.ma.getmaskarray(y)
     if values.ndim and values.dtype.kind in "OT":
-        return np.array([is_missing(one) for one in values.flat], bool).reshape(values.shape)
+        return np.array([is_missing(value) for value in values.flat], bool).reshape(values.shape)
     return np.asarray(values != values) if values.dtype.kind in "fmM" else np.zeros(values.shape, bool)
 
 
@@ -65,8 +65,8 @@ def plain_column(column: Any, name: str = "y") -> Any:
     if column is None or is_lazy(column):
         return column
     if is_a(column, "pandas.DataFrame") and column.shape[1] == 1:
-        found = plain_column(column.iloc[:, 0], name)
-        return found[:, None] if isinstance(found, np.ndarray) else column
+        values = plain_column(column.iloc[:, 0], name)
+        return values[:, None] if isinstance(values, np.ndarray) else column
     check_one_table(column, name)
     check_known(column, name)
     if is_a(column, "pandas.Series") and hasattr(column.dtype, "numpy_dtype"):
@@ -74,11 +74,11 @@ def plain_column(column: Any, name: str = "y") -> Any:
     if isinstance(column, list | tuple):
         values = np.asarray(column)
         check_one_table(values, name)
-        if values.dtype.kind == "f" and values.ndim == 1 and any(isinstance(one, int) for one in column):
+        if values.dtype.kind == "f" and values.ndim == 1 and any(isinstance(v, int) for v in column):
             return class_array(column)
         return column
     values = np.asarray(column)
-    if values.dtype.kind == "O" and values.ndim == 1 and all(type(one) is int for one in values):
+    if values.dtype.kind == "O" and values.ndim == 1 and all(type(v) is int for v in values):
         return class_array(values.tolist())
     if values.dtype.kind == "T":  # NumPy's StringDType, which np.unique and JSON do without
         return np.array(values.tolist(), dtype=str)

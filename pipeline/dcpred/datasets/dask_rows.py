@@ -81,7 +81,7 @@ def write_data(
         if not place.is_there():
             attributes = {
                 "X": None if names is None else {ATTRIBUTE: list(names)},
-                "y": None if classes is None else {"labels": [str(one) for one in classes]},
+                "y": None if classes is None else {"labels": [str(label) for label in classes]},
             }
             with new_data_set(place, {}) as group:
                 for name, array in given.items():
@@ -295,11 +295,11 @@ def numbered_labels(y: Any) -> tuple[Any, NDArray[Any] | None]:
         classes, numbers = np.unique(class_values(column), return_inverse=True)
         return numbers, np.array(classes.tolist(), str) if classes.dtype.kind == "O" else classes
     parts = column.to_delayed().ravel().tolist() if isinstance(column, da.Array) else column.to_delayed()
-    found = in_parallel(labels_of, [(part,) for part in parts])
-    classes = joined_classes([labels for labels, _ in found])
+    of_parts = in_parallel(labels_of, [(part,) for part in parts])
+    classes = joined_classes([labels for labels, _ in of_parts])
     blocks = [
         da.from_delayed(dask.delayed(label_numbers)(part, classes), (n_rows,), np.int64)
-        for part, (_, n_rows) in zip(parts, found, strict=True)
+        for part, (_, n_rows) in zip(parts, of_parts, strict=True)
     ]
     return da.concatenate(blocks), classes
 

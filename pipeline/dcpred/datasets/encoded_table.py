@@ -131,7 +131,7 @@ NAMED = 5  # maximum number of columns that a message names
 
 
 @dataclass
-class Found:
+class TableFindings:
     """The result of the first pass; columns in their order."""
 
     n_rows: int
@@ -145,7 +145,7 @@ class Found:
 
 def find_columns(
     rows: SelectedRows, wishes: Wishes, followed: Schema | None = None
-) -> tuple[SelectedRows, Found]:
+) -> tuple[SelectedRows, TableFindings]:
     """Survey a source. A CSV file comes back as one that reads columns as text that are not numeric.
 
     followed  the schema that encodes all features, if one does
@@ -213,29 +213,29 @@ class _Pass:
             return bool(pa.types.is_boolean(kind))
         return (wish is None or isinstance(wish, Number)) and is_plain_number(kind)
 
-    def run(self, followed: Schema | None = None) -> Found:
+    def run(self, followed: Schema | None = None) -> TableFindings:
         for columns in self.source.batches(self.names):
             self._add(columns)
         if self.n_rows == 0:
             raise no_rows(self.source.name)
-        summary, wide = self._columns(), {name: self._remedy(name) for name in self.values.wide()}
+        kinds, wide = self._columns(), {name: self._remedy(name) for name in self.values.wide()}
         dtype = (
-            self.values.dtype(self._encoded(summary))
+            self.values.dtype(self._encoded(kinds))
             if followed is None
             else followed_dtype(followed, self.source.types)
         )
         self.values.check_exact(dtype, also="" if followed else KEPT)
-        found = Found(self.n_rows, summary, dtype, ids=self.ids)
+        findings = TableFindings(self.n_rows, kinds, dtype, ids=self.ids)
         if self.wishes.target is not None:
-            found.labels, found.target_dtype = self.target.labels, self._target_dtype()
+            findings.labels, findings.target_dtype = self.target.labels, self._target_dtype()
             if self.goal.wide(LARGE).size:
                 wide[self.wishes.target] = self._remedy(self.wishes.target)
         if self.file:
             refuse_rounded(self.file, wide)
-            if self.source.left_out[0] and found.labels:
+            if self.source.left_out[0] and findings.labels:
                 free = set(self.file.gaps) - {"", *self.wishes.gap_texts}
-                found.unlabelled_text = self.file.first_of(str(self.wishes.target), free)
-        return found
+                findings.unlabelled_text = self.file.first_of(str(self.wishes.target), free)
+        return findings
 
     def _remedy(self, name: str) -> str:
         """The remedy for a column whose values float64 rounds."""
@@ -251,8 +251,8 @@ class _Pass:
             survey.add(cells)
             if name in self.spreads:
                 self.spreads[name].add(given(self.wishes, name).encode(cells))
-        for name, one in self.ids.items():
-            one.add(columns[name])
+        for name, identifiers in self.ids.items():
+            identifiers.add(columns[name])
         if self.wishes.target is not None:
             self._add_target(columns[self.wishes.target], self.wishes.target)
 
@@ -278,8 +278,8 @@ class _Pass:
             return label_dtype(self.target.labels)
         if self._target_finds_dtype(name):
             return self.goal.dtype()
-        kept: np.dtype[Any] = np.dtype(self.source.types[name].to_pandas_dtype())
-        return kept
+        dtype: np.dtype[Any] = np.dtype(self.source.types[name].to_pandas_dtype())
+        return dtype
 
     def _refuse_numbers_and_text(self, name: str, labels: Sequence[str]) -> None:
         """Raise DataError for a target of numbers with some text among them."""
@@ -319,17 +319,17 @@ class _Pass:
 
     def _columns(self) -> list[Column]:
         """The kinds of all columns. Raises DataError for the first ambiguous one, and names others."""
-        summary, refusals = list[Column](), dict[str, DataError]()
+        columns, refusals = list[Column](), dict[str, DataError]()
         for name in self.source.types:
             try:
-                summary.append(self._column(name))
+                columns.append(self._column(name))
             except DataError as error:
                 refusals[name] = error
         if refusals:
             (_, first), *others = refusals.items()
             names = listed([repr(name) for name, _ in others], NAMED)
             raise DataError(f"{first} (and {names} likewise)" if others else str(first))
-        return summary
+        return columns
 
     def _column(self, name: str) -> Column:
         wish = self.wishes.of(name)
@@ -342,15 +342,15 @@ class _Pass:
 
     def _encoded(self, columns: list[Column]) -> Spread:
         """Spread of all features that are not unchanged numbers."""
-        found = Spread(0)
+        spread = Spread(0)
         for column in columns:
             if column.name in self.spreads:
-                found.join(self.spreads[column.name])
+                spread.join(self.spreads[column.name])
             if isinstance(column, Category) and not isinstance(column, Means):
-                found.include(0, column.gap)
+                spread.include(0, column.gap)
             elif column.name in self.surveys and column.name not in self.spreads:
-                _include(found, column, self.surveys[column.name])
-        return found
+                _include(spread, column, self.surveys[column.name])
+        return spread
 
 
 def given(wishes: Wishes, name: str) -> Column:
@@ -359,17 +359,17 @@ def given(wishes: Wishes, name: str) -> Column:
     return wish
 
 
-def _include(found: Spread, column: Column, survey: ColumnSurvey) -> None:
+def _include(spread: Spread, column: Column, survey: ColumnSurvey) -> None:
     """Include what an inferred column becomes."""
     whole = survey.n_gaps == 0
     if isinstance(column, Boolean):
-        found.include(0, 1, whole=whole)
+        spread.include(0, 1, whole=whole)
     elif isinstance(column, Date):
         days = min(survey.first_day, 0), max(survey.last_day, SECONDS_OF_DAY)
         single = max(-days[0], days[1]) < LARGEST_SINGLE
-        found.include(*days, whole=whole and not survey.fine, single=single and not survey.fine)
+        spread.include(*days, whole=whole and not survey.fine, single=single and not survey.fine)
     else:
-        found.include(0, 0, whole=False, single=survey.n_values == 0)  # decimals, or nothing at all
+        spread.include(0, 0, whole=False, single=survey.n_values == 0)  # decimals, or nothing at all
 
 
 class _NumbersOfText:
@@ -456,8 +456,8 @@ def encoded_table(source: TableRows, wishes: Wishes) -> Table:
                 f"Cannot declare column {name!r} absent: neither --like nor --schema states what it is."
                 " Omit --absent."
             )
-    rows, found = find_columns(_selected(source, wishes), wishes)
-    return _table(rows, _schema(source, found.columns, wishes), found)
+    rows, findings = find_columns(_selected(source, wishes), wishes)
+    return _table(rows, _schema(source, findings.columns, wishes), findings)
 
 
 def _selected(source: TableRows, wishes: Wishes) -> SelectedRows:
@@ -513,19 +513,19 @@ def table_like(source: TableRows, schema: Schema, like: str, asked_for: Wishes) 
             f" column{'s' if len(missing) > 1 else ''} {listed([*map(repr, missing)], NAMED)}. Add what is"
             f" missing, rename it, or pass --absent {as_option(missing[0])} where it is missing in every row"
         )
-    kept = [Id(name) for name in ids or schema.ids if name in set(names) and name != target]
-    taken = {*features, *(column.name for column in kept)}
+    id_columns = [Id(name) for name in ids or schema.ids if name in set(names) and name != target]
+    taken = {*features, *(column.name for column in id_columns)}
     goal = [Target(name) for name in (target or schema.target,) if name in set(names) - taken]
-    own = (*schema.sources, *goal, *kept)
-    ignored = [name for name in names if name not in {column.name for column in own}]
-    given: dict[str, Column | ColumnRequest] = {column.name: column for column in own}
+    followed = (*schema.sources, *goal, *id_columns)
+    ignored = [name for name in names if name not in {column.name for column in followed}]
+    given: dict[str, Column | ColumnRequest] = {column.name: column for column in followed}
     wishes = replace(
         asked_for,
         target=goal[0].name if goal else None,
         given=given | {name: Dropped(name) for name in ignored},
     )
-    read, found = find_columns(_selected(source, wishes), wishes, schema)
-    table = _table(read, _schema(source, own, wishes), found)
+    read, findings = find_columns(_selected(source, wishes), wishes, schema)
+    table = _table(read, _schema(source, followed, wishes), findings)
     known = {column.name for column in schema.columns}
     return replace(table, ignored=tuple(name for name in ignored if name not in known))
 
@@ -547,20 +547,20 @@ def _schema(source: TableRows, columns: Sequence[Column], wishes: Wishes) -> Sch
         ) from None
 
 
-def _table(source: SelectedRows, schema: Schema, found: Found) -> Table:
-    encoder = _Encoder(source, schema, found)
+def _table(source: SelectedRows, schema: Schema, findings: TableFindings) -> Table:
+    encoder = _Encoder(source, schema, findings)
     return Table(
-        n_samples=found.n_rows,
+        n_samples=findings.n_rows,
         n_features=len(schema.features),
-        dtype=found.dtype,
-        target_dtype=found.target_dtype,
-        labels=found.labels,
+        dtype=findings.dtype,
+        target_dtype=findings.target_dtype,
+        labels=findings.labels,
         names=schema.features,
         batches=encoder.batches,
         schema=schema,
-        ids={name: one.dtype for name, one in found.ids.items()},
+        ids={name: column.dtype for name, column in findings.ids.items()},
         unlabelled=source.left_out,
-        unlabelled_text=found.unlabelled_text,
+        unlabelled_text=findings.unlabelled_text,
         absent=tuple(name for name in source.absent if name in source.base.types),
         unknown=encoder.unknown,
     )
@@ -572,7 +572,7 @@ class _Encoder:
 
     source: SelectedRows
     schema: Schema
-    found: Found
+    findings: TableFindings
     unknown: dict[str, int] = field(default_factory=dict)
 
     def batches(self, _rows: int) -> Iterator[Batch]:
@@ -581,11 +581,12 @@ class _Encoder:
         names = [column.name for column in self.schema.columns if not isinstance(column, Dropped)]
         for columns in self.source.batches(names):
             n = len(next(iter(columns.values())))
-            X = np.empty((n, len(self.schema.features)), self.found.dtype)
+            X = np.empty((n, len(self.schema.features)), self.findings.dtype)
             for column, span in self.schema.spans:
                 X[:, span] = self._encoded(column, columns[column.name])
-            y = None if target is None else _target(columns[target], self.found.labels)
-            yield Batch(X, y, {name: one.values(columns[name]) for name, one in self.found.ids.items()})
+            y = None if target is None else _target(columns[target], self.findings.labels)
+            ids = {name: column.values(columns[name]) for name, column in self.findings.ids.items()}
+            yield Batch(X, y, ids)
 
     def _encoded(self, column: Column, values: Any) -> NDArray[Any]:
         if isinstance(column, Number | Boolean) and is_plain_number(values.type):

@@ -74,10 +74,10 @@ class Copies:
 
 def copied_share(blocks: Iterable[tuple[NDArray[np.generic], NDArray[np.generic]]], sampled: float) -> float:
     """`Copies.share` of blocks of rows with their targets."""
-    found = Copies()
+    copies = Copies()
     for X, y in blocks:
-        found.add(X, y)
-    return found.share(sampled)
+        copies.add(X, y)
+    return copies.share(sampled)
 
 
 def _halves(X: NDArray[np.generic]) -> tuple[IntArray, IntArray]:

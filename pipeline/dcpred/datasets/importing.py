@@ -223,7 +223,7 @@ class Reading:
         given = {"id": self.ids, "schema": "FILE" if self.given else None, "dense_limit": limit}
         values: dict[str, object] = {name: getattr(self, name) for name in NAMED} | given
         values["drop_unlabelled"] = self.drop_unlabelled or None
-        shown = {name: ",".join(one) if isinstance(one, tuple) else one for name, one in values.items()}
+        shown = {name: ",".join(v) if isinstance(v, tuple) else v for name, v in values.items()}
         return {name: value for name, value in shown.items() if value not in (None, "")}
 
     @property
@@ -285,9 +285,9 @@ def container_table(held: Container, reading: Reading, scratch: Path) -> Table:
     matrix = find_matrix(held, reading.x, reading.y)
     if matrix is None:
         return _encoded(read_arrays(held, scratch), reading)
-    own = {name: v for name, v in reading.named.items() if name not in ("x", "y")}
-    if own:
-        name, value = next(iter(own.items()))
+    others = {name: v for name, v in reading.named.items() if name not in ("x", "y")}
+    if others:
+        name, value = next(iter(others.items()))
         raise DataError(
             f"Cannot use {_flag(name, value)}, an option for columns: {held.name} holds the matrix"
             f" {matrix[0]!r}. Omit it, and name the arrays with --x and --y."
@@ -304,9 +304,9 @@ def container_table(held: Container, reading: Reading, scratch: Path) -> Table:
     @contextmanager
     def opened() -> Iterator[tuple[Any, Any]]:
         named = [x] if y is None else [x, y]
-        with held.opened() as arrays, held_chunks({name: arrays[name] for name in named}, scratch) as found:
-            X = DecodedMatrix(found[x], f"array {x!r} of {held.name}")
-            yield X, None if y is None else DecodedTarget(found[y], f"array {y!r} of {held.name}")
+        with held.opened() as arrays, held_chunks({name: arrays[name] for name in named}, scratch) as chunks:
+            X = DecodedMatrix(chunks[x], f"array {x!r} of {held.name}")
+            yield X, None if y is None else DecodedTarget(chunks[y], f"array {y!r} of {held.name}")
 
     return matrix_table(opened, f"array {y!r} of {held.name}", names, labels)
 
@@ -621,8 +621,8 @@ def import_data(
         opened(source, reading, scratch) as (table, name),
     ):
         rows = min(chunk_rows or default_chunk_rows(table.n_features, table.dtype.itemsize), table.n_samples)
-        summary = {"dcpred_dataset": DATASET_VERSION, "source": name, **_column_attributes(table)}
-        with new_data_set(place, summary) as group:
+        attributes = {"dcpred_dataset": DATASET_VERSION, "source": name, **_column_attributes(table)}
+        with new_data_set(place, attributes) as group:
             not_finite, repeated = write_table(table, group, name, rows, progress or rows_of(advance))
             check_place(place)
     done = _imported(table, dest, rows, not_finite)

@@ -98,10 +98,10 @@ class SparseFile:
         held = {name.removesuffix(".npy") for name in archive.namelist()}
         self.path, self.archive = path, archive
         kind = self._small("format").item()
-        summary = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
-        if summary != "csr" or not {"indices", "indptr"} <= held:
+        layout = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
+        if layout != "csr" or not {"indices", "indptr"} <= held:
             raise DataError(
-                f"Cannot import {path.name}: it holds a sparse matrix of the format {summary}, which cannot"
+                f"Cannot import {path.name}: it holds a sparse matrix of the format {layout}, which cannot"
                 " be read row by row. Write it again by scipy.sparse.save_npz(file, X.tocsr())."
             )
         shape = self._small("shape")
@@ -151,8 +151,8 @@ class SparseFile:
         columns = np.asarray(self.indices[at], np.int64)
         if len(columns) and not 0 <= columns.min() <= columns.max() < self.shape[1]:
             raise damaged(self.path, ValueError(f"a row has a feature beyond its {self.shape[1]:,} features"))
-        kept = csr_array((self.data[at], columns, ends - ends[0]), shape=(len(ends) - 1, self.shape[1]))
-        return np.asarray(kept.toarray())
+        part = csr_array((self.data[at], columns, ends - ends[0]), shape=(len(ends) - 1, self.shape[1]))
+        return np.asarray(part.toarray())
 
 
 # Labels and values that are integers of 16 digits or more, which float64 may round.
@@ -190,13 +190,13 @@ def read_svmlight(
         raise DataError(
             f"Cannot count the features of {path.name} from 1: it has the index 0. Pass --zero-based"
         )
-    found = last_index + 1 - first_index if n_values else 0
-    if n_features is not None and n_features < found:
+    counted = last_index + 1 - first_index if n_values else 0
+    if n_features is not None and n_features < counted:
         raise DataError(
-            f"Cannot import {path.name} with {n_features:,} features: it has {found:,}, counted"
+            f"Cannot import {path.name} with {n_features:,} features: it has {counted:,}, counted"
             f" from {first_index}. Pass no fewer, or pass --zero-based or --one-based."
         )
-    n_features = n_features or found
+    n_features = n_features or counted
     if n_features == 0:
         raise DataError(f"Cannot import {path.name}: no line has an index:value. Add features.")
     if n_values < survey.n_rows * n_features:

@@ -63,11 +63,11 @@ class Drawn:
         for classes in self.parts():
             rank = np.empty(len(classes), np.int64)
             order = np.argsort(classes, kind="stable")
-            found, starts = np.unique(classes[order], return_index=True)
-            for one, own in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
-                first = seen.get(one, 0)
-                rank[own] = np.arange(first, first + len(own))
-                seen[one] = first + len(own)
+            distinct, starts = np.unique(classes[order], return_index=True)
+            for value, rows in zip(distinct.tolist(), np.split(order, starts[1:]), strict=True):
+                first = seen.get(value, 0)
+                rank[rows] = np.arange(first, first + len(rows))
+                seen[value] = first + len(rows)
             yield self._is_drawn(classes, rank)
 
     def _is_drawn(self, classes: IntArray, rank: IntArray) -> BoolArray:
@@ -145,19 +145,19 @@ def _nth(parts: Values, n: int) -> float:
     for values in parts():
         n -= int((values <= low).sum())  # rows of the lower bound itself may be many
         inside.append(values[(values > low) & (values < high)])
-    found = np.concatenate(inside)
-    return float(low if n < 0 else np.partition(found, n)[n] if n < len(found) else high)
+    near = np.concatenate(inside)
+    return float(low if n < 0 else np.partition(near, n)[n] if n < len(near) else high)
 
 
 def _sampled(parts: Values) -> tuple[FloatArray, int]:
     """About MOST_SAMPLED of the values, in their order, and the number of all."""
-    kept, n_rows = [], sum(len(values) for values in parts())
+    sample, n_rows = [], sum(len(values) for values in parts())
     start, share = 0, min(MOST_SAMPLED / max(n_rows, 1), 1.0)
     for values in parts():
         number = np.arange(start, start + len(values), dtype=INDEX_DTYPE)
-        kept.append(values[row_hash(number, 0) <= np.uint64(share * (2.0**64 - 2**12))])
+        sample.append(values[row_hash(number, 0) <= np.uint64(share * (2.0**64 - 2**12))])
         start += len(values)
-    return np.concatenate(kept), n_rows
+    return np.concatenate(sample), n_rows
 
 
 @dataclass(frozen=True)
@@ -192,15 +192,15 @@ def whole_groups(parts: Values, share: float, seed: int) -> Above | Among:
     for values in chances():
         n_rows += len(values)
         if len(counts) <= MOST_GROUPS:
-            found, n = np.unique(values, return_counts=True)
-            for one, more in zip(found.tolist(), n.tolist(), strict=True):
-                counts[one] = counts.get(one, 0) + more
+            keys, n = np.unique(values, return_counts=True)
+            for key, more in zip(keys.tolist(), n.tolist(), strict=True):
+                counts[key] = counts.get(key, 0) + more
     if len(counts) > MOST_GROUPS:
         return Above(chances, np.uint64(share * WHOLE_HASH), below=True)
     if len(counts) < 2:
         raise ValueError("all rows are of one group")
     order = sorted(counts)
-    taken = _nearest_sum([counts[one] for one in order], share * n_rows)
+    taken = _nearest_sum([counts[key] for key in order], share * n_rows)
     return Among(chances, np.array(order, np.uint64)[taken])
 
 
@@ -241,7 +241,7 @@ def without_group(values: NDArray[Any]) -> NDArray[np.intp]:
     if values.dtype.kind in "biu":
         return np.empty(0, np.intp)
     texts = values.astype(object).tolist()
-    return np.flatnonzero([is_missing(one) or one in ("", b"") for one in texts])
+    return np.flatnonzero([is_missing(text) or text in ("", b"") for text in texts])
 
 
 def group_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
@@ -252,9 +252,9 @@ def group_keys(values: NDArray[Any]) -> NDArray[np.uint64]:
         )
     if values.dtype.kind == "f":
         return (values.astype(np.float64) + 0.0).view(np.uint64)  # −0 is 0
-    found, which = np.unique(plain_text(values, "the groups"), return_inverse=True)
+    groups, which = np.unique(plain_text(values, "the groups"), return_inverse=True)
     digests = [
-        blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest() for text in found.tolist()
+        blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest() for text in groups.tolist()
     ]
     return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)[which]
 
@@ -293,7 +293,7 @@ class SplitSource:
     def _feature(self, name: str) -> int:
         names = feature_names(self.X) or ()
         if name not in names:
-            there = [*(one for one, array in self.arrays.items() if array.ndim == 1), *names]
+            there = [*(column for column, array in self.arrays.items() if array.ndim == 1), *names]
             raise DataError(
                 f"Cannot split rows by {name!r}: {self.data} has no one-dimensional array and no feature of"
                 f" that name. Name one of {listed(there)}."
@@ -302,17 +302,17 @@ class SplitSource:
 
     def classes(self, y: str) -> NDArray[Any] | None:
         """All different values of the target; None if they are too many for classes."""
-        found: NDArray[Any] | None = None
+        classes: NDArray[Any] | None = None
         names, row = names_of_classes(self.arrays[y].attrs, np.dtype(self.arrays[y].dtype)), 0
         for values in self.column(y):
             if names is not None:
                 class_codes(values, len(names), f"{y!r} of {self.data}", row)
                 row += len(values)
-            own = np.unique(zarr_arrays.plain_text(values, y))
-            found = own if found is None else np.unique(np.concatenate([found, own]))
-            if len(found) > MAX_CLASSES:
+            new = np.unique(zarr_arrays.plain_text(values, y))
+            classes = new if classes is None else np.unique(np.concatenate([classes, new]))
+            if len(classes) > MAX_CLASSES:
                 return None
-        return found
+        return classes
 
     def numbers(self, y: str, classes: NDArray[Any] | None) -> Callable[[], Iterator[NDArray[Any]]]:
         """Passes over class numbers."""
@@ -484,9 +484,9 @@ def _of_equal_rows(x: str, y: str, count: int | None, seed: int, used: BoolArray
 
     def blocks() -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         for start, stop in some:
-            own = slice(None) if used is None else used[start:stop]
+            at = slice(None) if used is None else used[start:stop]
             values = zarr_arrays.plain_text(zarr_arrays.read_target(target, start, stop), y)
-            yield zarr_arrays.read_rows(X, start, stop)[own], values[own]
+            yield zarr_arrays.read_rows(X, start, stop)[at], values[at]
 
     share = copied_share(blocks(), len(some) / max(len(spans), 1))
     if share < HELD_TOGETHER:
@@ -526,10 +526,10 @@ def _of_used(make: Callable[[Values], Folds], parts: Values, used: BoolArray | N
             yield values[used[start : start + len(values)]]
             start += len(values)
 
-    found = make(kept)
+    folds = make(kept)
     unit = np.zeros(len(used), np.uint16)
-    unit[used] = np.asarray(found.unit)
-    return replace(found, unit=unit)
+    unit[used] = np.asarray(folds.unit)
+    return replace(folds, unit=unit)
 
 
 def by_spans(parts: Values, count: int | None, words: str) -> Folds:
@@ -563,12 +563,12 @@ def _begins(before: IntArray, n: int, count: int) -> IntArray:
 
     before  rows below each value
     """
-    found = [0]
+    begins = [0]
     for span in range(count):
-        at = np.arange(found[-1] + 1, len(before) - (count - 1 - span))
+        at = np.arange(begins[-1] + 1, len(before) - (count - 1 - span))
         begin = n * (FIRST + (1 - FIRST) * span / count)
-        found.append(int(at[np.abs(before[at] - begin).argmin()]))
-    return np.array(found)
+        begins.append(int(at[np.abs(before[at] - begin).argmin()]))
+    return np.array(begins)
 
 
 def by_groups(parts: Values, count: int | None, seed: int, words: str) -> Folds:
@@ -580,9 +580,9 @@ def by_groups(parts: Values, count: int | None, seed: int, words: str) -> Folds:
     counts: dict[int, int] = {}
     for keys in parts():
         if len(counts) <= MOST_GROUPS:
-            found, n = np.unique(row_hash(keys.view(np.int64), seed), return_counts=True)
-            for one, more in zip(found.tolist(), n.tolist(), strict=True):
-                counts[one] = counts.get(one, 0) + more
+            hashes, n = np.unique(row_hash(keys.view(np.int64), seed), return_counts=True)
+            for key, more in zip(hashes.tolist(), n.tolist(), strict=True):
+                counts[key] = counts.get(key, 0) + more
     if len(counts) < 2:
         raise ValueError("all rows are of one group")
     count = FOLDS if count is None else count
@@ -594,19 +594,19 @@ def by_groups(parts: Values, count: int | None, seed: int, words: str) -> Folds:
     if len(counts) > MOST_GROUPS:  # Of so many, each goes to a random fold.
         known = fold_of = np.empty(0, np.uint64)
     else:
-        sizes = np.array([counts[one] for one in known.tolist()])
+        sizes = np.array([counts[key] for key in known.tolist()])
         heap = [(0, fold) for fold in range(count)]
-        for one in np.argsort(-sizes, kind="stable").tolist():
+        for at in np.argsort(-sizes, kind="stable").tolist():
             rows, fold = heapq.heappop(heap)
-            fold_of[one] = fold
-            heapq.heappush(heap, (rows + int(sizes[one]), fold))
+            fold_of[at] = fold
+            heapq.heappush(heap, (rows + int(sizes[at]), fold))
     each = []
     for keys in parts():
         key = row_hash(keys.view(np.int64), seed)
-        own: NDArray[Any] = key // np.uint64(UNITS) % np.uint64(count)
+        folds: NDArray[Any] = key // np.uint64(UNITS) % np.uint64(count)
         if len(known):
-            own = fold_of[np.searchsorted(known, key)]
-        each.append(grouped_units(own.astype(INDEX_DTYPE), key))
+            folds = fold_of[np.searchsorted(known, key)]
+        each.append(grouped_units(folds.astype(INDEX_DTYPE), key))
     return Folds(seed, count, np.concatenate(each), clustered=True, words=words)
 
 
@@ -672,7 +672,7 @@ def _checked_pair(pair: Any, n_rows: int) -> tuple[IntArray, IntArray]:
     """The numbers of the rows that train and of those that are held out. Raises SettingsError for others."""
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise SettingsError(f"Cannot use cv: it holds {pair!r}. Pass pairs (train, test) of row numbers.")
-    found = []
+    sides = []
     for rows in map(np.asarray, pair):
         if rows.shape == (n_rows,) and rows.dtype.kind == "b":
             rows = np.flatnonzero(rows)
@@ -682,8 +682,8 @@ def _checked_pair(pair: Any, n_rows: int) -> tuple[IntArray, IntArray]:
                 f"Cannot use cv: it holds {np.array2string(rows, threshold=5)}, but rows have numbers from 0"
                 f" to {n_rows - 1:,}. Pass pairs (train, test) of row numbers."
             )
-        found.append(rows.astype(INDEX_DTYPE))
-    return found[0], found[1]
+        sides.append(rows.astype(INDEX_DTYPE))
+    return sides[0], sides[1]
 
 
 def _of_pairs(
@@ -721,7 +721,7 @@ def _of_pairs(
 def _spans(fold: IntArray) -> NDArray[np.uint64]:
     """Spans of the rows of each fold, in their order."""
     rank: FloatArray = np.zeros(len(fold))
-    for one in np.unique(fold):
-        own = np.flatnonzero(fold == one)
-        rank[own] = np.arange(len(own)) / len(own)
+    for number in np.unique(fold):
+        rows = np.flatnonzero(fold == number)
+        rank[rows] = np.arange(len(rows)) / len(rows)
     return (rank * SPANS).astype(np.uint64)

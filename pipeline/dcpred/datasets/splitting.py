@@ -202,12 +202,12 @@ def split(
             " another fraction."
         )
     asked = {"share": test, "by": how, "name": name or None, "seed": drawn}
-    contents = {one: stored_chunks.fingerprint(array) for one, array in arrays.items()}
-    summary = asked | {"run": digest_json({**asked, **contents})}
-    missing = [part for part, place in zip(PARTS, places, strict=True) if not _is_there(place, part, summary)]
+    contents = {name: stored_chunks.fingerprint(array) for name, array in arrays.items()}
+    origin = asked | {"run": digest_json({**asked, **contents})}
+    missing = [part for part, place in zip(PARTS, places, strict=True) if not _is_there(place, part, origin)]
     shared = 0
     if missing:
-        shared = _write(group, source, rule, dict(zip(PARTS, places, strict=True)), missing, summary, n_test)
+        shared = _write(group, source, rule, dict(zip(PARTS, places, strict=True)), missing, origin, n_test)
     return Split(
         data=data,
         train=names[0],
@@ -263,8 +263,8 @@ def _names(data: str) -> tuple[str, str]:
 def _places(data: str, names: tuple[str, str]) -> tuple[Place, Place]:
     """Raises SettingsError if the three are not apart."""
     where = [absolute(name).rstrip("/") for name in (data, *names)]
-    for one in where:
-        if sum(other == one or other.startswith(f"{one}/") for other in where) > 1:
+    for folder in where:
+        if sum(other == folder or other.startswith(f"{folder}/") for other in where) > 1:
             raise SettingsError(
                 f"Cannot split {data} into {names[0]} and {names[1]}: one of them is the same as"
                 " another or lies in it. Choose other paths."
@@ -276,7 +276,7 @@ def _places(data: str, names: tuple[str, str]) -> tuple[Place, Place]:
     return open_place(names[0]), open_place(names[1])
 
 
-def _is_there(place: Place, part: str, summary: Mapping[str, Any]) -> bool:
+def _is_there(place: Place, part: str, origin: Mapping[str, Any]) -> bool:
     """Whether a place holds this part. Raises PlanConflictError if it holds anything else."""
     if is_free(place.folder) if place.folder is not None else place.lists and not place.is_there():
         return False
@@ -286,7 +286,7 @@ def _is_there(place: Place, part: str, summary: Mapping[str, Any]) -> bool:
         if not place.lists:
             return False
         written = None
-    if written != {**summary, "part": part}:
+    if written != {**origin, "part": part}:
         raise PlanConflictError(
             f"Cannot write rows to {place.address}: it holds something else. Remove it or choose"
             " another path with --into."
@@ -300,7 +300,7 @@ def _write(
     rule: Rule,
     places: Mapping[str, Place],
     missing: list[str],
-    summary: Mapping[str, Any],
+    origin: Mapping[str, Any],
     n_test: int,
 ) -> int:
     """Write the missing parts, each completely or not at all. Returns about how many rows are in both."""
@@ -310,7 +310,7 @@ def _write(
     with ExitStack() as stack, show_step("splitting", n_rows, "rows") as advance:
         writers = {}
         for part in missing:
-            attributes = {**dict(group.attrs), SPLIT: {**summary, "part": part}}
+            attributes = {**dict(group.attrs), SPLIT: {**origin, "part": part}}
             new = stack.enter_context(new_data_set(places[part], attributes))
             writers[part] = [
                 (array, _Writer(new, name, array, sizes[part])) for name, array in source.arrays.items()
@@ -321,9 +321,9 @@ def _write(
                 waiting = np.concatenate([waiting, next(sides)])
             is_test, waiting = waiting[: stop - start], waiting[stop - start :]
             for part, its in writers.items():
-                kept = np.flatnonzero(is_test == (part == "test"))
+                chosen = np.flatnonzero(is_test == (part == "test"))
                 for array, writer in its:
-                    rows = zarr_arrays.read_rows(array, start, stop)[kept]
+                    rows = zarr_arrays.read_rows(array, start, stop)[chosen]
                     writer.add(rows)
                     if zarr_arrays.address_of(array) == zarr_arrays.address_of(source.X):
                         met[part].add(hashes_of_rows(rows))
@@ -336,9 +336,9 @@ def _write(
 
 def _attributes(like: zarr.Array[Any]) -> dict[str, Any]:
     """The attributes of an array, with the marker of missing values that is a fill value in Zarr format 2."""
-    found = zarr_arrays.value_attributes(like)
-    marker = found.get(zarr_arrays.MARKER)
-    return found | ({zarr_arrays.MARKER: portable(marker)} if isinstance(marker, np.generic) else {})
+    attributes = zarr_arrays.value_attributes(like)
+    marker = attributes.get(zarr_arrays.MARKER)
+    return attributes | ({zarr_arrays.MARKER: portable(marker)} if isinstance(marker, np.generic) else {})
 
 
 class _Writer:

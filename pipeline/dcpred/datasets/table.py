@@ -198,17 +198,17 @@ class SelectedRows:
             read.append(str(self.target))
         for columns in self.base.batches(read or list(self.base.types)[:1]):
             n_rows = len(next(iter(columns.values())))
-            found = {name: plain_column(columns[name], name, self.name) for name in read}
-            if self.target in found:
-                found[self.target] = self._target(found[self.target], rounding)
-            found |= {name: pa.nulls(n_rows) for name in names if name in self.absent}
+            plain = {name: plain_column(columns[name], name, self.name) for name in read}
+            if self.target in plain:
+                plain[self.target] = self._target(plain[self.target], rounding)
+            plain |= {name: pa.nulls(n_rows) for name in names if name in self.absent}
             if self.labelled:
-                goal = found[str(self.target)]
+                goal = plain[str(self.target)]
                 there = pc.invert(is_missing(as_text(goal) if is_text_or_levels(goal.type) else goal))
                 self.left_out[0] += n_rows - there.true_count
-                found = {name: column.filter(there) for name, column in found.items()}
+                plain = {name: column.filter(there) for name, column in plain.items()}
             if not self.labelled or there.true_count:
-                yield {name: found[name] for name in names}
+                yield {name: plain[name] for name in names}
 
     def _target(self, column: Any, rounding: Rounding) -> Any:
         if self.gap_texts and is_text_or_levels(column.type):

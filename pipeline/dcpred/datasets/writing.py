@@ -124,9 +124,9 @@ class NotFiniteSurvey:
 
 def _note(bad: NDArray[np.bool_], first_row: int, rows: list[int]) -> int:
     """The number of bad rows; the first of them are added to `rows`, up to LISTED."""
-    found = np.flatnonzero(bad)
-    rows += (found[: LISTED - len(rows)] + first_row).tolist()
-    return len(found)
+    at = np.flatnonzero(bad)
+    rows += (at[: LISTED - len(rows)] + first_row).tolist()
+    return len(at)
 
 
 KEPT = 2**20  # different hashes, 16 MiB with their counts
@@ -145,9 +145,9 @@ class Repeats:
         self.n_waiting = 0
 
     def add(self, hashes: Hashes) -> None:
-        own = hashes if self.limit == 2**64 - 1 else hashes[hashes <= np.uint64(self.limit)]
-        self.waiting.append(own)
-        self.n_waiting += len(own)
+        small = hashes if self.limit == 2**64 - 1 else hashes[hashes <= np.uint64(self.limit)]
+        self.waiting.append(small)
+        self.n_waiting += len(small)
         if self.n_waiting >= WAITING:
             self.settle()
 
@@ -156,11 +156,11 @@ class Repeats:
         new = np.concatenate([self.hashes, *self.waiting])
         before = np.concatenate([self.rows, np.ones(self.n_waiting, np.int64)])
         self.waiting, self.n_waiting = [], 0
-        found, at = np.unique(new, return_inverse=True)
-        rows = np.bincount(at, weights=before, minlength=len(found)).astype(np.int64)
-        if len(found) > KEPT:
-            self.limit = int(found[KEPT - 1])
-        self.hashes, self.rows = found[:KEPT], rows[:KEPT]
+        distinct, at = np.unique(new, return_inverse=True)
+        rows = np.bincount(at, weights=before, minlength=len(distinct)).astype(np.int64)
+        if len(distinct) > KEPT:
+            self.limit = int(distinct[KEPT - 1])
+        self.hashes, self.rows = distinct[:KEPT], rows[:KEPT]
         return self
 
     @property
@@ -175,16 +175,16 @@ class Repeats:
 
     def rows_also_in(self, other: "Repeats") -> int:
         """About how many rows have a value that the other also has."""
-        one, two = self.settle(), other.settle()
-        most = np.uint64(min(one.limit, two.limit))
-        same = np.isin(one.hashes, two.hashes) & (one.hashes <= most)
-        return round(int(one.rows[same].sum()) / min(one.share, two.share))
+        mine, theirs = self.settle(), other.settle()
+        most = np.uint64(min(mine.limit, theirs.limit))
+        same = np.isin(mine.hashes, theirs.hashes) & (mine.hashes <= most)
+        return round(int(mine.rows[same].sum()) / min(mine.share, theirs.share))
 
 
 def hashes_of_values(values: NDArray[np.generic]) -> Hashes:
     """A hash of each value (n,), a number or text, stable within this process."""
-    found = np.fromiter((hash(value) for value in values.tolist()), np.int64, len(values)).view(np.uint64)
-    return mixed(found)  # Python's hash of a number is the number.
+    hashes = np.fromiter((hash(value) for value in values.tolist()), np.int64, len(values)).view(np.uint64)
+    return mixed(hashes)  # Python's hash of a number is the number.
 
 
 CHUNK_BYTES = 8 * 2**20  # bytes of a chunk of X, before compression
@@ -238,7 +238,7 @@ def write_table(
             f"Cannot import {source}: it changed after the first pass, which found {n:,} rows. Import it when"
             " nothing writes to it."
         )
-    return survey.found(), {name: one.repeated() for name, one in repeats.items()}
+    return survey.found(), {name: its.repeated() for name, its in repeats.items()}
 
 
 def _new_array(
