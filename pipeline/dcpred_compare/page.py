@@ -37,7 +37,7 @@ def write_tables(report: CompareReport, folder: Path) -> None:
     names = [f.name for f in fields(report.results[0])]
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(asdict(one) for one in report.results)
+    writer.writerows(asdict(point) for point in report.results)
     replace_bytes(folder / "table.csv", text.getvalue().encode())
     replace_bytes(folder / "table.md", markdown(report).encode())
 
@@ -48,22 +48,22 @@ def heads(report: CompareReport) -> list[str]:
     return ["system", "with", quality, *names]
 
 
-def cells(report: CompareReport, one: CompareResult) -> list[str]:
+def cells(report: CompareReport, point: CompareResult) -> list[str]:
     """A line of the table as text."""
-    if one.status != "done":
-        why = f"{one.status}: {one.why}" if one.why else one.status
-        return [one.system, one.what, why, *[""] * 6]
-    what = f"{one.what} ({one.why})".strip() if one.why else one.what
-    costs = [_number(value, 1.0, 3) for value in (one.cost_ratio, one.us_per_row, one.seconds)]
-    quality, kibibytes = _number(one.quality, report.factor, 4), _number(one.bytes, 1 / 1024, 3)
-    agreement, multiplications = _number(one.agreement, 1.0, 4), _number(one.multiplications, 1.0, 3)
-    return [one.system, what, quality, *costs, kibibytes, agreement, multiplications]
+    if point.status != "done":
+        why = f"{point.status}: {point.why}" if point.why else point.status
+        return [point.system, point.what, why, *[""] * 6]
+    what = f"{point.what} ({point.why})".strip() if point.why else point.what
+    costs = [_number(value, 1.0, 3) for value in (point.cost_ratio, point.us_per_row, point.seconds)]
+    quality, kibibytes = _number(point.quality, report.factor, 4), _number(point.bytes, 1 / 1024, 3)
+    agreement, multiplications = _number(point.agreement, 1.0, 4), _number(point.multiplications, 1.0, 3)
+    return [point.system, what, quality, *costs, kibibytes, agreement, multiplications]
 
 
 def markdown(report: CompareReport) -> str:
     """The table with its head."""
     lines = [" | ".join(["", *heads(report), ""]).strip(), "|" + "---|" * len(heads(report))]
-    lines += [" | ".join(["", *cells(report, one), ""]).strip() for one in report.results]
+    lines += [" | ".join(["", *cells(report, point), ""]).strip() for point in report.results]
     return f"{description(report)}\n\n" + "\n".join(lines) + "\n"
 
 
@@ -76,9 +76,9 @@ def unbeaten(points: list[CompareResult], more_is_better: bool) -> list[CompareR
     """Points that no cheaper one of them beats, by cost."""
     sign = 1.0 if more_is_better else -1.0
     best: list[CompareResult] = []
-    for one in sorted(points, key=lambda one: (one.cost_ratio or 0.0, -sign * (one.quality or 0.0))):
-        if not best or sign * (one.quality or 0.0) > sign * (best[-1].quality or 0.0):
-            best.append(one)
+    for p in sorted(points, key=lambda p: (p.cost_ratio or 0.0, -sign * (p.quality or 0.0))):
+        if not best or sign * (p.quality or 0.0) > sign * (best[-1].quality or 0.0):
+            best.append(p)
     return best
 
 
@@ -100,8 +100,8 @@ def description(report: CompareReport) -> str:
 
 def _second_hand(report: CompareReport) -> list[str]:
     """A sentence on systems that were not written from their papers."""
-    known = {name for name, one in leaf_model_types().items() if one.second_hand}
-    names = sorted(known.intersection(one.system for one in report.results))
+    known = {name for name, t in leaf_model_types().items() if t.second_hand}
+    names = sorted(known.intersection(p.system for p in report.results))
     if not names:
         return []
     return [f"Written from descriptions by others, not from the papers: {', '.join(names)}."]
@@ -126,20 +126,17 @@ def comparison_page(report: CompareReport) -> Page:
     """One page that needs no other file."""
     front = frontier(report)
     facts = [
-        ("systems", f"{len({one.system for one in report.results}):,}"),
+        ("systems", f"{len({p.system for p in report.results}):,}"),
         ("points", f"{len(report.results):,}"),
         ("training rows", f"{report.n_rows:,}"),
         ("test rows", f"{report.n_test_rows:,}"),
     ]
     if front:
         facts.append(("best", f"{front[-1].system}: {_quality(front[-1], report.percents)}"))
-    lines = [
-        ["★ " * (one in front) + plain(one.system), *map(plain, cells(report, one)[1:])]
-        for one in report.done
-    ]
+    lines = [["★ " * (p in front) + plain(p.system), *map(plain, cells(report, p)[1:])] for p in report.done]
     text = "★ marks systems that no cheaper one beats."
     table = Table(heads(report), lines, "Points", text, texts=2, wide=True)
-    others = [[*map(plain, cells(report, one)[:3])] for one in report.results if one.status != "done"]
+    others = [[*map(plain, cells(report, p)[:3])] for p in report.results if p.status != "done"]
     left = Table(["system", "with", "why"], others, texts=3, wraps=True)
     without = f"{counted(len(others), 'point', 'points')} without a result"
     parts: list[Picture | Table] = [_score(report, front)] if front else []
@@ -166,13 +163,13 @@ def write_plots(report: CompareReport, folder: Path) -> None:
                 replace_bytes(folder / name, png_of(figure))
 
 
-def _quality(one: CompareResult, percents: bool) -> str:
-    return percent(one.quality, 2) if percents else number(one.quality)
+def _quality(point: CompareResult, percents: bool) -> str:
+    return percent(point.quality, 2) if percents else number(point.quality)
 
 
 def _score(report: CompareReport, front: list[CompareResult]) -> Picture:
     percents = report.percents
-    names = list(dict.fromkeys(one.system for one in front))
+    names = list(dict.fromkeys(p.system for p in front))
     name, better = report.quality_name, "upwards" if report.more_is_better else "downwards"
     best = front[-1]
     text = (
@@ -181,31 +178,31 @@ def _score(report: CompareReport, front: list[CompareResult]) -> Picture:
         f" Pareto front of all systems holds {', '.join(names)}; the best is {best.system} with"
         f" {_quality(best, percents)} at a cost of {number(best.cost_ratio, 3)}."
     )
-    lines = [[one.system, one.what, _quality(one, percents), number(one.cost_ratio, 3)] for one in front]
+    lines = [[p.system, p.what, _quality(p, percents), number(p.cost_ratio, 3)] for p in front]
     table = Table(["system", "with", name, "cost"], lines, texts=2)
     return pages.picture("Score against cost", text, score_paint(report), table=table, wide=True)
 
 
 def score_paint(report: CompareReport) -> Paint:
-    front = {one.system for one in frontier(report)}
-    systems = list(dict.fromkeys(one.system for one in report.done))
+    front = {p.system for p in frontier(report)}
+    systems = list(dict.fromkeys(p.system for p in report.done))
     systems.sort(key=lambda name: (name != OURS, name not in front))
 
     def quality(results: list[CompareResult]) -> list[float]:
-        return [report.factor * (one.quality or 0.0) for one in results]
+        return [report.factor * (p.quality or 0.0) for p in results]
 
     def paint(axes: Any) -> None:
         labels = []
         for system in systems:
-            its = [one for one in report.done if one.system == system]
+            its = [p for p in report.done if p.system == system]
             best = unbeaten(its, report.more_is_better)
             ours = system == OURS
             colour = FIRST if ours else INK if system in front else MUTED
             kind = "s" if system in PACKAGED else "o"
-            costs = [one.cost_ratio for one in its]
+            costs = [p.cost_ratio for p in its]
             axes.plot(costs, quality(its), kind, color=PALE, markersize=3, zorder=1)
             axes.plot(
-                [one.cost_ratio for one in best],
+                [p.cost_ratio for p in best],
                 quality(best),
                 marker=kind,
                 markersize=7 if ours else 4,
@@ -219,7 +216,7 @@ def score_paint(report: CompareReport) -> Paint:
         axes.xaxis.set_major_formatter(pages.in_thousands)
         axes.set_xlabel("cost of a row, in linear predictions")
         axes.set_ylabel(f"{report.quality_name} on test rows{', %' if report.percents else ''}")
-        ours_alone = [one for one in report.done if one.system == OURS]
+        ours_alone = [p for p in report.done if p.system == OURS]
         axes.set_ylim(*_limits(quality(report.done), quality(ours_alone), report.more_is_better))
         axes.set_xlim(axes.get_xlim())
         pages.place_labels(axes, labels)
@@ -244,8 +241,8 @@ def _errors(report: CompareReport) -> Picture:
         " functions; lower is better. Each line has the name of its basis."
     )
     lines = [
-        [plain(one["basis"]), plain(one["kernel"]), f"{one['functions']:,}", number(one["error"], 3)]
-        for one in report.kernel_errors
+        [plain(e["basis"]), plain(e["kernel"]), f"{e['functions']:,}", number(e["error"], 3)]
+        for e in report.kernel_errors
     ]
     table = Table(["basis", "kernel", "functions", "error"], lines, texts=2)
     return pages.picture("Error of kernel functions", text, _error_paint(report), table=table, wide=True)
@@ -254,9 +251,9 @@ def _errors(report: CompareReport) -> Picture:
 def _error_paint(report: CompareReport) -> Paint:
     def paint(axes: Any) -> None:
         drawn = []
-        for name in dict.fromkeys(one["basis"] for one in report.kernel_errors):
-            its = [one for one in report.kernel_errors if one["basis"] == name]
-            x, y = [float(one["functions"]) for one in its], [float(one["error"]) for one in its]
+        for name in dict.fromkeys(e["basis"] for e in report.kernel_errors):
+            its = [e for e in report.kernel_errors if e["basis"] == name]
+            x, y = [float(e["functions"]) for e in its], [float(e["error"]) for e in its]
             drawn.append(Line(f"{name} ({its[0]['kernel']})", x, y))
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")

@@ -146,10 +146,10 @@ def test_groups_share_the_support_vectors_of_each_sign_and_output(size: int) -> 
     groups = grouped(whole, size, np.random.default_rng(0))
     held = np.zeros(whole.dual.shape, int)
     for group, output in enumerate(groups.output):
-        alpha = whole.dual[groups.own(group), output]
-        held[groups.own(group), output] += 1
+        alpha = whole.dual[groups.vectors_of(group), output]
+        held[groups.vectors_of(group), output] += 1
         assert (alpha > 0).all() or (alpha < 0).all()
-        mean = alpha @ whole.support[groups.own(group)] / alpha.sum()
+        mean = alpha @ whole.support[groups.vectors_of(group)] / alpha.sum()
         np.testing.assert_allclose(groups.mean[group], mean, rtol=1e-4, atol=1e-5)
         assert groups.weight[group] == pytest.approx(float(alpha.sum()), rel=1e-5)
     np.testing.assert_array_equal(held, whole.dual != 0)

@@ -148,7 +148,7 @@ class Groups:
     def sizes(self) -> IntArray:
         return np.diff(self.ends, prepend=0)
 
-    def own(self, group: int) -> IntArray:
+    def vectors_of(self, group: int) -> IntArray:
         start = int(self.ends[group - 1]) if group else 0
         return self.members[start : int(self.ends[group])]
 
@@ -179,8 +179,8 @@ class AdaptSVM:
 
     def predict(self, X: RowArray) -> FloatArray:
         out = np.empty((len(X), len(self.whole.intercept)))
-        for own in self._blocks(len(X)):
-            out[own] = self._of_block(X[own])
+        for block in self._blocks(len(X)):
+            out[block] = self._of_block(X[block])
         return out
 
     def sizes(self, X: RowArray) -> FloatArray:
@@ -195,8 +195,8 @@ class AdaptSVM:
     def exact_share(self, X: RowArray) -> FloatArray:
         """The share of rows for which a group is computed exactly, (g,)."""
         total = np.zeros(len(self.groups.output))
-        for own in self._blocks(len(X)):
-            d2 = self._distances(self._centring.rows(X[own].astype(ACC_DTYPE)))
+        for block in self._blocks(len(X)):
+            d2 = self._distances(self._centring.rows(X[block].astype(ACC_DTYPE)))
             total += (d2 >= self._farthest).sum(axis=0)
         return total / max(len(X), 1)
 
@@ -244,14 +244,14 @@ class AdaptSVM:
 
     def _laid_out(self, group: int, dtype: Any) -> tuple[RealArray, RealArray, int]:
         """Vectors and α of a group as rows are multiplied with them, and its output."""
-        if (group, dtype) not in self._kept:
-            own, output = self.groups.own(group), int(self.groups.output[group])
-            vectors = self._centring.points(self.whole.support[own], -self.whole.kernel.gamma, dtype)
-            self._kept[group, dtype] = vectors, self.whole.dual[own, output].astype(dtype), output
-        return self._kept[group, dtype]
+        if (group, dtype) not in self._layouts:
+            members, output = self.groups.vectors_of(group), int(self.groups.output[group])
+            vectors = self._centring.points(self.whole.support[members], -self.whole.kernel.gamma, dtype)
+            self._layouts[group, dtype] = vectors, self.whole.dual[members, output].astype(dtype), output
+        return self._layouts[group, dtype]
 
     @cached_property
-    def _kept(self) -> dict[tuple[int, Any], tuple[RealArray, RealArray, int]]:
+    def _layouts(self) -> dict[tuple[int, Any], tuple[RealArray, RealArray, int]]:
         return {}
 
     @cached_property
@@ -283,11 +283,11 @@ class AdaptSVM:
         return self.moments.farthest(self.whole.kernel.gamma, float(self.tolerance[0]))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        own: dict[str, NDArray[Any]] = kernel_arrays(self.whole.kernel)
-        own |= {"vectors": self.whole.support, "alpha": self.whole.dual, "intercept": self.whole.intercept}
-        own |= {key: getattr(self.groups, key) for key in ("output", "members", "ends", "mean", "weight")}
-        own |= {"radius": self.moments.radius, "along": self.moments.along}
-        return own | {"tolerance": self.tolerance, "counted": self.counted}
+        arrays: dict[str, NDArray[Any]] = kernel_arrays(self.whole.kernel)
+        arrays |= {"vectors": self.whole.support, "alpha": self.whole.dual, "intercept": self.whole.intercept}
+        arrays |= {key: getattr(self.groups, key) for key in ("output", "members", "ends", "mean", "weight")}
+        arrays |= {"radius": self.moments.radius, "along": self.moments.along}
+        return arrays | {"tolerance": self.tolerance, "counted": self.counted}
 
 
 def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> AdaptSVM:
@@ -345,12 +345,12 @@ def fit(
         dual = groups.dual(len(whole.intercept)).astype(MODEL_DTYPE)
         return Exact(kernel, groups.mean, dual, whole.intercept)
     looked_at = rows.X[at_most(len(rows.X), LOOKED_AT)]
-    found = np.zeros((len(groups.output), 2))
+    numbers = np.zeros((len(groups.output), 2))
     for group, output in enumerate(groups.output):
-        own = groups.own(group)
-        weight = np.abs(whole.dual[own, output].astype(np.float64))
-        found[group] = group_moments(whole.support[own], weight, groups.mean[group], looked_at)
-    moments = Moments(found[:, 0].copy(), found[:, 1].copy())
+        members = groups.vectors_of(group)
+        weight = np.abs(whole.dual[members, output].astype(np.float64))
+        numbers[group] = group_moments(whole.support[members], weight, groups.mean[group], looked_at)
+    moments = Moments(numbers[:, 0].copy(), numbers[:, 1].copy())
     fitted = AdaptSVM(whole, groups, moments, np.array([kind.tolerance]), np.zeros(1))
     return replace(fitted, counted=np.array([fitted.count(looked_at)]))
 
@@ -360,10 +360,10 @@ def grouped(whole: Exact, size: int, rng: np.random.Generator) -> Groups:
     output, parts = [], []
     for column in range(len(whole.intercept)):
         for sign in (1, -1):
-            own = np.flatnonzero(sign * whole.dual[:, column] > 0)
-            found = _parts(whole.support[own], np.abs(whole.dual[own, column]), max(size // 2, 1), rng)
-            parts += [own[part] for part in found]
-            output += [column] * len(found)
+            rows = np.flatnonzero(sign * whole.dual[:, column] > 0)
+            groups = _parts(whole.support[rows], np.abs(whole.dual[rows, column]), max(size // 2, 1), rng)
+            parts += [rows[part] for part in groups]
+            output += [column] * len(groups)
     mean = np.empty((len(parts), whole.support.shape[1]), MODEL_DTYPE)
     weight = np.empty(len(parts))
     for group, (column, part) in enumerate(zip(output, parts, strict=True)):

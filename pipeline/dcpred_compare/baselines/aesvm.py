@@ -37,14 +37,14 @@ def extreme_points(K: FloatArray, epsilon: float, most: int) -> tuple[IntArray, 
     """Rows of a Gram matrix (n, n), at most so many; the combinations of them that are near to each row
     (n, chosen); and the squared distances from these (n,).
     """
-    own = np.diag(K)
-    chosen = [int((own - 2.0 * K.mean(axis=1)).argmax())]
+    squares = np.diag(K)
+    chosen = [int((squares - 2.0 * K.mean(axis=1)).argmax())]
     mu = np.ones((len(K), 1))
     while True:
         mu = _nearest(K[np.ix_(chosen, chosen)], K[:, chosen], mu)
         mu[chosen] = np.eye(len(chosen))
         inside = mu @ K[np.ix_(chosen, chosen)]
-        off = np.maximum(own - 2 * (mu * K[:, chosen]).sum(axis=1) + (inside * mu).sum(axis=1), 0.0)
+        off = np.maximum(squares - 2 * (mu * K[:, chosen]).sum(axis=1) + (inside * mu).sum(axis=1), 0.0)
         off[chosen] = 0.0
         if len(chosen) >= most or off.max() <= epsilon:
             return np.array(chosen), mu, off
@@ -58,11 +58,11 @@ def representatives(
     """Of rows of one class: those that stand for all, and their weights β, which sum to those of all."""
     order, ends = bisected(X, SUBSET)
     rows, beta = [], []
-    for own in np.split(order, ends[:-1]):
-        most = min(max(-(-size * len(own) // SUBSET), 1), len(own))
-        chosen, mu, _ = extreme_points(kernel(X[own], X[own]), EPSILON, most)
-        rows.append(own[chosen])
-        beta.append(weight[own] @ mu)
+    for subset in np.split(order, ends[:-1]):
+        most = min(max(-(-size * len(subset) // SUBSET), 1), len(subset))
+        chosen, mu, _ = extreme_points(kernel(X[subset], X[subset]), EPSILON, most)
+        rows.append(subset[chosen])
+        beta.append(weight[subset] @ mu)
     return np.concatenate(rows), np.concatenate(beta)
 
 
@@ -78,18 +78,18 @@ def drawn(rows: LeafRows, settings: Settings) -> LeafRows:
     if isinstance(some, slice):
         return rows
     target, weight = rows.target[some], rows.weight[some].copy()
-    for one in np.unique(target):
-        weight[target == one] *= rows.weight[rows.target == one].sum() / weight[target == one].sum()
+    for label in np.unique(target):
+        weight[target == label] *= rows.weight[rows.target == label].sum() / weight[target == label].sum()
     return replace(rows, X=rows.X[some], target=target, weight=weight, borrowed=rows.borrowed[some])
 
 
 def representing(rows: LeafRows, kernel: Kernel, size: int) -> LeafRows:
     """The rows that stand for those of a leaf, class by class."""
     chosen, beta = [], []
-    for one in np.unique(rows.target):
-        own = np.flatnonzero(rows.target == one)
-        found, weight = representatives(rows.X[own], rows.weight[own], kernel, size)
-        chosen.append(own[found])
+    for label in np.unique(rows.target):
+        members = np.flatnonzero(rows.target == label)
+        stand_for, weight = representatives(rows.X[members], rows.weight[members], kernel, size)
+        chosen.append(members[stand_for])
         beta.append(weight)
     which = np.concatenate(chosen)
     return replace(
@@ -107,14 +107,14 @@ def _nearest(K: FloatArray, of_rows: FloatArray, mu: FloatArray) -> FloatArray:
     """
     mu = mu.copy()
     slope = mu @ K - of_rows
-    at, own = np.arange(len(mu)), np.diag(K)
+    at, squares = np.arange(len(mu)), np.diag(K)
     for _ in range(STEPS):
         to = slope.argmin(axis=1)
         away = np.where(mu > 0, slope, -np.inf).argmax(axis=1)
         gain = slope[at, away] - slope[at, to]
         if gain.max() <= NEAR:
             break
-        apart = np.maximum(own[to] + own[away] - 2.0 * K[to, away], 1e-12)
+        apart = np.maximum(squares[to] + squares[away] - 2.0 * K[to, away], 1e-12)
         step = np.minimum(gain / apart, mu[at, away])
         mu[at, to] += step
         mu[at, away] -= step

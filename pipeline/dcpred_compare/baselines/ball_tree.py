@@ -130,10 +130,10 @@ class Cells:
         return {
             np.dtype(dtype).name: [
                 (
-                    self._centring.points(self.whole.support[own], -gamma, dtype),
-                    self.whole.dual[own].astype(dtype),
+                    self._centring.points(self.whole.support[span], -gamma, dtype),
+                    self.whole.dual[span].astype(dtype),
                 )
-                for own in spans
+                for span in spans
             ]
             for dtype in (MODEL_DTYPE, ACC_DTYPE)
         }
@@ -148,10 +148,10 @@ def cells_of(whole: Exact, ends: IntArray, weight: FloatArray | None = None) -> 
     centre, radius = np.empty((len(ends), whole.support.shape[1])), np.empty(len(ends))
     start = 0
     for cell, end in enumerate(ends.tolist()):
-        own = whole.support[start:end].astype(ACC_DTYPE)
-        share = np.ones(len(own)) if weight is None or not weight[start:end].any() else weight[start:end]
-        centre[cell] = share @ own / share.sum()
-        off = own - centre[cell]
+        support = whole.support[start:end].astype(ACC_DTYPE)
+        share = np.ones(len(support)) if weight is None or not weight[start:end].any() else weight[start:end]
+        centre[cell] = share @ support / share.sum()
+        off = support - centre[cell]
         radius[cell] = np.sqrt(np.einsum("ij,ij->i", off, off).max()) * (1 + 1e-12)
         start = end
     return Cells(whole, ends, centre, radius)
@@ -235,8 +235,8 @@ class BallTree:
         value, off = (np.empty((len(X), self.shape[1])) for _ in range(2))
         looked = np.zeros(len(self.cells.ends))
         for at in range(0, len(X), ROWS_AT_ONCE):
-            own = slice(at, at + ROWS_AT_ONCE)
-            looked += self._search(X[own], value[own], off[own])
+            block = slice(at, at + ROWS_AT_ONCE)
+            looked += self._search(X[block], value[block], off[block])
         return value, off, looked / max(len(X), 1)
 
     def sizes(self, X: RowArray) -> FloatArray:

@@ -83,10 +83,10 @@ class Ldkl:
         out = np.tile(self.intercept, (len(X), 1))
         walk = self._walk_single if is_single(X) else self._walk
         for at in range(0, len(X), ROWS_AT_ONCE):
-            own = slice(at, at + ROWS_AT_ONCE)
-            x = with_constant(X[own], X.dtype)
+            block = slice(at, at + ROWS_AT_ONCE)
+            x = with_constant(X[block], X.dtype)
             for output in range(len(self.intercept)):
-                out[own, output] += walk(x, output)
+                out[block, output] += walk(x, output)
         return out
 
     def sizes(self, X: RowArray) -> FloatArray:
@@ -128,15 +128,15 @@ class Ldkl:
             t = (x if len(rows) == len(x) else x[rows]) @ below
             size = 2**many - 1
             at = np.arange(0, t.size, t.shape[1])
-            node, own = np.zeros(len(rows), np.int64), np.zeros(len(rows), MODEL_DTYPE)
+            node, sums = np.zeros(len(rows), np.int64), np.zeros(len(rows), MODEL_DTYPE)
             flat = t.ravel()
             for step in range(many):
-                own += np.tanh(flat[at + node]) * flat[at + size + node]
+                sums += np.tanh(flat[at + node]) * flat[at + size + node]
                 if level + step < self.depth:
                     ahead = flat[at + 2 * size + node]
-                    own[np.abs(ahead) <= unsure[rows]] = np.nan
+                    sums[np.abs(ahead) <= unsure[rows]] = np.nan
                     node = 2 * node + 1 + (ahead < 0)
-            f[rows] += own
+            f[rows] += sums
             if level + many <= self.depth:
                 pending += self._parted(root, level, many, rows, node - size)
         return f
@@ -205,8 +205,8 @@ def with_constant(X: RowArray, dtype: Any) -> RealArray:
 
 def _products(x: FloatArray, parameters: SingleArray, node: NDArray[np.int64]) -> FloatArray:
     """The product of each row with the parameters of its node."""
-    found: FloatArray = np.einsum("ij,ij->i", x, parameters[node])
-    return found
+    products: FloatArray = np.einsum("ij,ij->i", x, parameters[node])
+    return products
 
 
 def fit(kind: LeafModelType, rows: "LeafRows", kernel: Kernel, settings: "Settings", seed: int) -> Ldkl:
@@ -250,10 +250,10 @@ def trained(
     for _ in range(passes):
         order = rng.permutation(len(x))
         for at in range(0, len(x), BATCH):
-            own = order[at : at + BATCH]
+            batch = order[at : at + BATCH]
             part = done / last
             s = SOFT * (SHARP / SOFT) ** (part / RELAXED) if part < RELAXED else np.inf
-            gradient = slope(x[own], y[own], share[own], parameters, s)[1]
+            gradient = slope(x[batch], y[batch], share[batch], parameters, s)[1]
             gradient += decay * parameters
             first += (1 - BETA_1) * (gradient - first)
             second += (1 - BETA_2) * (gradient * gradient - second)
@@ -287,10 +287,10 @@ def slope(
     if not hard:
         D = value[:, leaves - 1 :]
         for level in reversed(range(leaves.bit_length() - 1)):
-            own = slice(2**level - 1, 2 ** (level + 1) - 1)
+            nodes = slice(2**level - 1, 2 ** (level + 1) - 1)
             left, right = D[:, 0::2], D[:, 1::2]
-            by_ahead[:, own] = (left - right) * seen[:, own] / 2
-            D = value[:, own] + ((left + right) + t[:, own] * (left - right)) / 2
+            by_ahead[:, nodes] = (left - right) * seen[:, nodes] / 2
+            D = value[:, nodes] + ((left + right) + t[:, nodes] * (left - right)) / 2
         by_ahead *= along * x.dtype.type(s) * (1 - t * t)
     seen *= along
     by_values = [by_ahead, seen * local * (1 - gate * gate), seen * gate]

@@ -73,8 +73,8 @@ class FeatureSums(RowSums):
 
     def sizes(self, X: RowArray) -> FloatArray:
         parts = [
-            self.features.sizes(X[own].astype(ACC_DTYPE)) @ self.largest_weights
-            for own in blocks(len(X), self.width)
+            self.features.sizes(X[block].astype(ACC_DTYPE)) @ self.largest_weights
+            for block in blocks(len(X), self.width)
         ]
         return np.concatenate([*parts, np.empty(0)])
 
@@ -111,12 +111,12 @@ class Linear:
         return self.basis.cost + self.beta.size
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        own: dict[str, NDArray[Any]] = {
+        arrays: dict[str, NDArray[Any]] = {
             "basis": text_array(self.name),
             "beta": self.beta,
             "intercept": self.intercept,
         }
-        return own | {f"basis.{key}": value for key, value in self.basis.arrays().items()}
+        return arrays | {f"basis.{key}": value for key, value in self.basis.arrays().items()}
 
 
 def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Linear:
@@ -124,8 +124,8 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Linear:
     name = text_of(raw)
     if name not in BASES:
         raise ValueError(f"there is no basis {name[:40]!r}")
-    own = {key.removeprefix("basis."): value for key, value in arrays.items() if key.startswith("basis.")}
-    basis = basis_from_arrays(name, own)
+    parts = {key.removeprefix("basis."): value for key, value in arrays.items() if key.startswith("basis.")}
+    basis = basis_from_arrays(name, parts)
     if beta.shape != (basis.size, len(intercept)):
         raise ValueError("a linear model has other weights than functions")
     return Linear(name, basis, beta, intercept)
@@ -201,8 +201,8 @@ class Nystrom:
         return float(self.landmarks.size + OF_KERNEL * len(self.landmarks) + self.root.size)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        own: dict[str, NDArray[Any]] = {"landmarks": self.landmarks, "root": self.root}
-        return own | kernel_arrays(self.kernel)
+        arrays: dict[str, NDArray[Any]] = {"landmarks": self.landmarks, "root": self.root}
+        return arrays | kernel_arrays(self.kernel)
 
 
 def nystrom_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Nystrom:
@@ -222,10 +222,10 @@ def fit_nystrom(name: str, X: SingleArray, kernel: Kernel, size: int, rng: np.ra
         some = rng.permutation(len(X))[:K_MEANS_ROWS]
         X = k_means(X[np.sort(some)], size, int(rng.integers(2**31)))
     n_components, seed = min(size, len(X)), int(rng.integers(2**31))
-    found = Nystroem(kernel=kernel.name, gamma=kernel.gamma, n_components=n_components, random_state=seed)
-    found.fit(X.astype(np.float64))
-    landmarks = np.ascontiguousarray(found.components_, MODEL_DTYPE)
-    return Nystrom(kernel, landmarks, np.ascontiguousarray(found.normalization_.T))
+    fitted = Nystroem(kernel=kernel.name, gamma=kernel.gamma, n_components=n_components, random_state=seed)
+    fitted.fit(X.astype(np.float64))
+    landmarks = np.ascontiguousarray(fitted.components_, MODEL_DTYPE)
+    return Nystrom(kernel, landmarks, np.ascontiguousarray(fitted.normalization_.T))
 
 
 OF_COSINE = 10  # multiplications
@@ -403,7 +403,7 @@ def fastfood_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Fastfood:
     blocks, width = signs.shape
     if len(numbers) != 1 or numbers[0] < 0 or width != width_of(int(numbers[0])):
         raise ValueError("Fastfood features have blocks of another width than rows")
-    if any(one.shape != signs.shape for one in (permutation, gaussian, scale)):
+    if any(array.shape != signs.shape for array in (permutation, gaussian, scale)):
         raise ValueError("Fastfood features have matrices of different sizes")
     if blocks != -(-len(phases) // width):
         raise ValueError("Fastfood features have other phases than blocks")
@@ -471,8 +471,8 @@ class Maclaurin:
     def __call__(self, X: RowArray) -> RealArray:
         vectors: RealArray = self._vectors.astype(X.dtype)
         out = np.empty((len(X), self.size), X.dtype)
-        for own in blocks(len(X), len(self.signs)):
-            self._fill(out[own], X[own], X[own] @ vectors)
+        for block in blocks(len(X), len(self.signs)):
+            self._fill(out[block], X[block], X[block] @ vectors)
         return out
 
     def sums(self, beta: FloatArray) -> FeatureSums:
@@ -499,10 +499,10 @@ class Maclaurin:
         start += self._linear
         taken_up = 0
         for order, count in enumerate(self.counts.tolist()):
-            own = out[:, start : start + count]
-            own[:] = self.scale[order]
+            columns = out[:, start : start + count]
+            columns[:] = self.scale[order]
             for _ in range(order):
-                own *= products[:, taken_up : taken_up + count]
+                columns *= products[:, taken_up : taken_up + count]
                 taken_up += count
             start += count
 
@@ -613,18 +613,18 @@ class TensorSketch:
     @cached_property
     def _sums_of_bins(self) -> list[tuple[NDArray[Any], ...]]:
         """Of each C_k: features in the order of bins, used bins, where each begins, and signs as a column."""
-        found: list[tuple[NDArray[Any], ...]] = []
+        parts: list[tuple[NDArray[Any], ...]] = []
         for bins, negative in zip(self.hashes, self.signs, strict=True):
             order = np.argsort(bins, kind="stable")
             used, first = np.unique(bins[order], return_index=True)
-            found.append((order, used, first, np.where(negative[order], -1.0, 1.0)[:, None]))
-        return found
+            parts.append((order, used, first, np.where(negative[order], -1.0, 1.0)[:, None]))
+        return parts
 
     def transforms(self) -> list[SingleArray]:
         """F C_k, real and imaginary parts in turn, float32 (features of x', 2 (D/2 + 1)) each."""
         unit = np.eye(self.hashes.shape[1])
         every = (np.fft.rfft(self._sketched(unit, k), axis=1) for k in range(self.kernel.degree))
-        return [np.ascontiguousarray(one).view(ACC_DTYPE).astype(MODEL_DTYPE) for one in every]
+        return [np.ascontiguousarray(transform).view(ACC_DTYPE).astype(MODEL_DTYPE) for transform in every]
 
     def sums(self, beta: FloatArray) -> "SketchSums":
         return SketchSums(self, beta)
@@ -641,8 +641,8 @@ class TensorSketch:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         size = np.array([self.size], np.int64)
-        own: dict[str, NDArray[Any]] = {"size": size, "hashes": self.hashes, "signs": self.signs}
-        return own | kernel_arrays(self.kernel)
+        arrays: dict[str, NDArray[Any]] = {"size": size, "hashes": self.hashes, "signs": self.signs}
+        return arrays | kernel_arrays(self.kernel)
 
 
 class SketchSums(RowSums):
@@ -667,8 +667,8 @@ class SketchSums(RowSums):
             product = self.basis.product(extended)
         else:
             product = (extended @ self._dense[0]).view(np.complex64)
-            for one in self._dense[1:]:
-                product *= (extended @ one).view(np.complex64)
+            for transform in self._dense[1:]:
+                product *= (extended @ transform).view(np.complex64)
         out += product.view(MODEL_DTYPE) @ self.of_parts
 
     def sizes(self, X: RowArray) -> FloatArray:

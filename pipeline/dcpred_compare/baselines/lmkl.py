@@ -87,7 +87,7 @@ class Lmkl:
         X = X.astype(ACC_DTYPE)
         eta = self._gates(X).max(axis=2)
         logits = np.linalg.norm(self.gate, axis=2).max(initial=0.0) * np.sqrt(1 + (X * X).sum(axis=1))
-        sums = sum(eta[:, m] * one.sizes(X) for m, one in enumerate(self._sums))
+        sums = sum(eta[:, m] * kernel_sum.sizes(X) for m, kernel_sum in enumerate(self._sums))
         return np.asarray((1 + logits / 4) * sums)
 
     def _gates(self, X: RowArray) -> RealArray:
@@ -122,7 +122,7 @@ def from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Lmkl:
     names = text_of(raw).split(",")
     if len(numbers) != len(names) or not set(names) <= set(KERNELS):
         raise ValueError("the kernels of localised multiple kernels are none")
-    kernels = tuple(kernel_from_numbers(name, own) for name, own in zip(names, numbers, strict=True))
+    kernels = tuple(kernel_from_numbers(name, row) for name, row in zip(names, numbers, strict=True))
     if dual.shape != (len(names), len(support), len(intercept)):
         raise ValueError("localised multiple kernels have other weights than support vectors")
     if gate.shape != (len(intercept), len(names), support.shape[1] + 1) or not len(intercept):
@@ -153,11 +153,11 @@ def fit(kind: LeafModelType, rows: "LeafRows", kernel: Kernel, settings: "Settin
 
     most = kind.most_trained_on(len(rows.X), settings.local_rows)
     seen = local_sample(len(rows.X), replace(settings, local_rows=max(most, 2)))
-    own = replace(
+    sampled = replace(
         rows, X=rows.X[seen], target=rows.target[seen], weight=rows.weight[seen], borrowed=rows.borrowed[seen]
     )
     rng = np.random.default_rng([settings.seed, seed])
-    return fitted(own, (*plain_kernels(own.X), kernel), settings.C, rng)
+    return fitted(sampled, (*plain_kernels(sampled.X), kernel), settings.C, rng)
 
 
 def plain_kernels(X: SingleArray) -> tuple[Kernel, Kernel]:
@@ -176,13 +176,13 @@ def fitted(rows: "LeafRows", kernels: Sequence[Kernel], C: float, rng: np.random
     constant = constant_decision(rows.target, k, rows.task)
     if constant is not None:
         return Lmkl(tuple(kernels), rows.X[:0], dual[:, :0].astype(MODEL_DTYPE), gate, constant)
-    grams = np.stack([one(rows.X, rows.X) for one in kernels])
+    grams = np.stack([kernel(rows.X, rows.X) for kernel in kernels])
     for output, sign in labellings(rows):
         first = FIRST_GATE * rng.normal(size=(len(kernels), width))
         problem = Problem(rows.X.astype(np.float64), grams, sign, C * rows.weight)
-        found = problem.solved(first)[-1]
-        gate[output], intercept[output] = found.gate, found.intercept
-        dual[:, :, output] = (found.a[:, None] * gated(rows.X.astype(np.float64), found.gate)).T
+        solution = problem.solved(first)[-1]
+        gate[output], intercept[output] = solution.gate, solution.intercept
+        dual[:, :, output] = (solution.a[:, None] * gated(rows.X.astype(np.float64), solution.gate)).T
     used = np.flatnonzero(dual.any(axis=(0, 2)))
     return Lmkl(tuple(kernels), rows.X[used], dual[:, used].astype(MODEL_DTYPE), gate, intercept)
 

@@ -69,11 +69,11 @@ def fit(kind: LeafModelType, rows: LeafRows, kernel: Kernel, settings: Settings,
 def next_vector(rest: Expansion, among: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, float]:
     """The z of the largest Σ_k g_k(z)² that the iteration finds, and that value, by which E falls."""
     some = among[rng.permutation(len(among))[:LOOKED_AT]]
-    found = (rest.values(some) ** 2).sum(axis=1)
-    best = np.argsort(-found)[: RESTARTS // 2]
+    values = (rest.values(some) ** 2).sum(axis=1)
+    best = np.argsort(-values)[: RESTARTS // 2]
     other = rng.integers(len(some), size=RESTARTS - len(best))
     chosen = np.concatenate([best, other])
-    Z, value = some[chosen], found[chosen]
+    Z, value = some[chosen], values[chosen]
     for _ in range(FIXED_POINT_STEPS):
         moved = _stepped(rest, Z)
         new = (rest.values(moved) ** 2).sum(axis=1)

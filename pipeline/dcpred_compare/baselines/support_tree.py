@@ -69,16 +69,16 @@ class SupportTree:
         out = np.tile(self.cells.whole.intercept, (len(X), 1))
         together, share = self._together.astype(X.dtype), np.zeros(len(self.cells.ends))
         for at in range(0, len(X), ROWS_AT_ONCE):
-            own = slice(at, at + ROWS_AT_ONCE)
-            rows = self.cells.rows(X[own])
+            block = slice(at, at + ROWS_AT_ONCE)
+            rows = self.cells.rows(X[block])
             ball = self.cells.balls(rows)
             error = np.maximum(ball.most - ball.at_centre, ball.at_centre - ball.least)
             opened = error > self.epsilon[0]
-            self.cells.add_opened(rows, opened, out[own])
+            self.cells.add_opened(rows, opened, out[block])
             ball.at_centre[opened] = 0
-            out[own] += ball.at_centre @ together
+            out[block] += ball.at_centre @ together
             if is_single(X):
-                out[own][(np.abs(error - self.epsilon[0]) <= ball.unsure).any(axis=1)] = np.nan
+                out[block][(np.abs(error - self.epsilon[0]) <= ball.unsure).any(axis=1)] = np.nan
             share += opened.sum(axis=0)
         return out, share / max(len(X), 1)
 
@@ -93,8 +93,8 @@ class SupportTree:
         return float(self.counted[0])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        own = self.cells.whole.arrays() | {"ends": self.cells.ends}
-        return own | {"epsilon": self.epsilon, "counted": self.counted}
+        arrays = self.cells.whole.arrays() | {"ends": self.cells.ends}
+        return arrays | {"epsilon": self.epsilon, "counted": self.counted}
 
     @cached_property
     def _together(self) -> FloatArray:
