@@ -26,9 +26,10 @@ from distributed.nanny import WorkerProcess
 from distributed.utils import get_mp_context
 from zarr.core import sync
 
-from dcpred import cost, pages
 from dcpred.execution.pools import connect
 from dcpred.execution.workers import Pool
+from dcpred.pages import charts
+from dcpred.serving import cost
 from support import html_pages, stores
 from support.data import Classes, make_blobs, make_group
 from support.searches import learn_briefly
@@ -98,7 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # little time, except where they are the subject (`learning_as_shipped`).
     cost.STREAM_BYTES, cost.BUDGET_SECONDS = 2**20, 0.05
     learn_briefly()
-    pages.drawing = html_pages.sketched
+    charts.drawing = html_pages.sketched
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from dcpred.extensions import CompareReport, CompareResult, compare
     from dcpred.model_export.export import ExportedModel, export_model
-    from dcpred.pages import Report
+    from dcpred.pages.page import Report
     from dcpred.refreshing.refresh import PublishReport, RefreshReport, publish, refresh
     from dcpred.refreshing.root import RootStatus, RunLine, status
     from dcpred.reports.report import report
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from dcpred.scoring.repair import repair
     from dcpred.scoring.score import score
     from dcpred.scoring.score_shard import ShardReport
-    from dcpred.serving import ServedModel, load_model, storage_options
+    from dcpred.serving.served_model import ServedModel, load_model, storage_options
     from dcpred.training.reports import FoldReport, TrainReport, TuneReport, ValidationReport
     from dcpred.training.train import train
     from dcpred.training.tune import tune
@@ -133,12 +133,12 @@ _HOMES = {
     "NotFiniteFeature": "datasets.writing",
     "PublishReport": "refreshing.refresh",
     "RefreshReport": "refreshing.refresh",
-    "Report": "pages",
+    "Report": "pages.page",
     "RootStatus": "refreshing.root",
     "RunLine": "refreshing.root",
     "RunStatus": "runs.status",
     "ScoreReport": "runs.manifest",
-    "ServedModel": "serving",
+    "ServedModel": "serving.served_model",
     "Settings": "estimators",
     "Shard": "runs.shards",
     "ShardReport": "scoring.score_shard",
@@ -155,7 +155,7 @@ _HOMES = {
     "export": "results.export",
     "export_model": "model_export.export",
     "import_data": "datasets.importing",
-    "load_model": "serving",
+    "load_model": "serving.served_model",
     "open_scores": "results.stored_scores",
     "publish": "refreshing.refresh",
     "refresh": "refreshing.refresh",
@@ -164,7 +164,7 @@ _HOMES = {
     "score": "scoring.score",
     "split": "datasets.splitting",
     "status": "refreshing.root",
-    "storage_options": "serving",
+    "storage_options": "serving.served_model",
     "train": "training.train",
     "tune": "training.tune",
     "validate": "training.validation",

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from dcpred.serving import ServedModel
-from dcpred.serving import load_model as open_model
+from dcpred.serving.served_model import ServedModel
+from dcpred.serving.served_model import load_model as open_model
 from dcpred.version import __version__
 from dcpred_tasks.errors import DataError, optional_package
 from dcpred_tasks.schema.schema import numbers_schema

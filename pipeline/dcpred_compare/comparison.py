@@ -18,8 +18,8 @@ from dcpred.execution.interrupts import interrupted, listening
 from dcpred.execution.pools import chosen_pool
 from dcpred.execution.progress import show_step, show_where
 from dcpred.execution.workers import Pool
-from dcpred.pages import check_packages, render
-from dcpred.public import typed
+from dcpred.pages.page import check_packages, render
+from dcpred.public.functions import typed
 from dcpred.training.train import training_data
 from dcpred_compare.files import KERNELS, PAGE, POINTS, REQUEST, ROWS, SHARED, stored_result
 from dcpred_compare.page import comparison_page, write_plots, write_tables

@@ -6,25 +6,11 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from dcpred import pages
 from dcpred.execution.progress import counted
-from dcpred.pages import (
-    FIRST,
-    INK,
-    MUTED,
-    PALE,
-    Line,
-    Page,
-    Paint,
-    Picture,
-    Section,
-    Table,
-    drawing,
-    number,
-    percent,
-    png_of,
-)
-from dcpred.summary import plain
+from dcpred.pages import charts
+from dcpred.pages.charts import FIRST, INK, MUTED, PALE, Line, Paint, drawing, png_of
+from dcpred.pages.page import Page, Picture, Section, Table, number, percent
+from dcpred.public.results import plain
 from dcpred_compare.baselines.leaf_model_type import leaf_model_types
 from dcpred_compare.result import CompareReport, CompareResult
 from dcpred_compare.systems import OURS, PACKAGED
@@ -180,7 +166,7 @@ def _score(report: CompareReport, front: list[CompareResult]) -> Picture:
     )
     lines = [[p.system, p.what, _quality(p, percents), number(p.cost_ratio, 3)] for p in front]
     table = Table(["system", "with", name, "cost"], lines, texts=2)
-    return pages.picture("Score against cost", text, score_paint(report), table=table, wide=True)
+    return charts.picture("Score against cost", text, score_paint(report), table=table, wide=True)
 
 
 def score_paint(report: CompareReport) -> Paint:
@@ -213,13 +199,13 @@ def score_paint(report: CompareReport) -> Paint:
             )
             labels.append((best[-1].cost_ratio or 0.0, quality(best)[-1], system, colour))
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(pages.in_thousands)
+        axes.xaxis.set_major_formatter(charts.in_thousands)
         axes.set_xlabel("cost of a row, in linear predictions")
         axes.set_ylabel(f"{report.quality_name} on test rows{', %' if report.percents else ''}")
         ours_alone = [p for p in report.done if p.system == OURS]
         axes.set_ylim(*_limits(quality(report.done), quality(ours_alone), report.more_is_better))
         axes.set_xlim(axes.get_xlim())
-        pages.place_labels(axes, labels)
+        charts.place_labels(axes, labels)
 
     return paint
 
@@ -245,7 +231,7 @@ def _errors(report: CompareReport) -> Picture:
         for e in report.kernel_errors
     ]
     table = Table(["basis", "kernel", "functions", "error"], lines, texts=2)
-    return pages.picture("Error of kernel functions", text, _error_paint(report), table=table, wide=True)
+    return charts.picture("Error of kernel functions", text, _error_paint(report), table=table, wide=True)
 
 
 def _error_paint(report: CompareReport) -> Paint:
@@ -257,9 +243,9 @@ def _error_paint(report: CompareReport) -> Paint:
             drawn.append(Line(f"{name} ({its[0]['kernel']})", x, y))
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        axes.xaxis.set_major_formatter(pages.in_thousands)
-        pages.plain_logs(axes.yaxis)
-        pages.lines(axes, drawn, letters=28)
+        axes.xaxis.set_major_formatter(charts.in_thousands)
+        charts.plain_logs(axes.yaxis)
+        charts.lines(axes, drawn, letters=28)
         axes.set_xlabel("functions of the basis")
         axes.set_ylabel("error")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dcpred.pages import Page
+from dcpred.pages.page import Page
 from dcpred_compare.baselines.leaf_model_type import leaf_model_types
 from dcpred_compare.files import KERNELS, POINTS, REQUEST, ROWS, SHARED, stored_result
 from dcpred_compare.page import comparison_page

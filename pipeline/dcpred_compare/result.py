@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dcpred.summary import Summary
+from dcpred.public.results import PublicResult
 from dcpred_tasks.result_fields import result_class, result_field
 
 SHARES = ("accuracy", "balanced_accuracy", "f1_macro")  # scores shown in percent
@@ -42,7 +42,7 @@ class KernelError:
 
 
 @result_class
-class CompareReport(Summary):
+class CompareReport(PublicResult):
     """The result of a comparison."""
 
     folder: str = result_field("Path of the folder of tables, plots and report.html.")

@@ -21,7 +21,7 @@ from sklearn.compose import TransformedTargetRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from dcpred.cost import measure_call
+from dcpred.serving.cost import measure_call
 from dcpred_compare.baselines.leaf_model_type import LeafModelType, leaf_model_types
 from dcpred_compare.files import KERNELS, POINTS, REQUEST, SHARED, store_result, stored_result
 from dcpred_compare.result import KernelError

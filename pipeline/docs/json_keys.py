@@ -23,7 +23,6 @@ from dcpred.cli import main
 from dcpred.cli.demo import Demonstration, Example
 from dcpred.cli.evaluate_command import WrittenReport
 from dcpred.cli.warm_command import Warmed
-from dcpred.cost import Cost, CostParts
 from dcpred.evaluation.explanation import ExplainedRows
 from dcpred.evaluation.figures import ClassFigures, EvaluationFacts, ValueFigures
 from dcpred.execution.workers import InlineWorkers
@@ -31,6 +30,7 @@ from dcpred.reports.inspection import DataFacts, ModelFacts, OutputFacts
 from dcpred.runs.bad_rows import BadRows
 from dcpred.runs.ledger import PlanFile
 from dcpred.runs.manifest import Manifest
+from dcpred.serving.cost import Cost, CostParts
 from dcpred.training.column_report import Gaps, MapFacts
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.result_fields import Key, keys_of
@@ -43,7 +43,7 @@ TYPES[type(None)] = "null"
 DAMAGE = 4  # exit code of damaged data
 BY = " by "  # The keys of an object come from the data: its meaning names what they are.
 # Several blocks of few rows, and a short demonstration.
-FEW = {"dcpred.plan.MIN_BLOCK_ROWS": 16, "dcpred.cli.demo.N_ROWS": 3000, "dcpred.cli.demo.BASELINE_ROWS": 500}
+FEW = {"execution.block_plan.MIN_BLOCK_ROWS": 16, "cli.demo.N_ROWS": 3000, "cli.demo.BASELINE_ROWS": 500}
 CHECKSUM = {"checksum": Key("Digest of this document without this key.", is_optional=False, of=None)}
 # The classes of documents that others hold: the titles of their sections.
 APART = {
@@ -272,7 +272,7 @@ def small(folder: str | Path) -> Iterator[None]:
         pool = patch("dcpred.execution.dask_workers.connected", lambda *_: nullcontext(InlineWorkers()))
         stack.enter_context(pool)
         for name, number in FEW.items():
-            stack.enter_context(patch(name, number))
+            stack.enter_context(patch(f"dcpred.{name}", number))
         yield
 
 

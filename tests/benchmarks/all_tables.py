@@ -53,7 +53,7 @@ from sets import Split
 from threadpoolctl import threadpool_limits
 
 from dcpred import DCPredClassifier, DCPredRegressor, load_model
-from dcpred.cost import predict_cost
+from dcpred.serving.cost import predict_cost
 from dcpred_tasks.artifacts.model_artifact import read_model
 
 CSV = Path(__file__).with_suffix(".csv")

@@ -54,8 +54,7 @@ import zarr
 from common import Table, data_folder, letter, write_group
 from deltalake import DeltaTable
 
-from dcpred import plan
-from dcpred.execution import lease
+from dcpred.execution import block_plan, lease
 from dcpred.execution.interrupts import signals_handled
 from dcpred.execution.pools import connect
 from dcpred.execution.workers import InlineWorkers, Workers
@@ -136,7 +135,7 @@ class Arena:
 
 
 def small_plan() -> None:
-    plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS, plan.BLOCK_ROWS = (
+    block_plan.MIN_BLOCK_ROWS, block_plan.MAX_CHUNK_ROWS, block_plan.BLOCKS, block_plan.BLOCK_ROWS = (
         1,
         CHUNK_ROWS,
         N_BLOCKS,

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from common import BRIEF, LONG, Table, covtype, data_folder, write_group
 
-from dcpred.cost import measure_cost
 from dcpred.evaluation.evaluate import evaluate
 from dcpred.execution.pools import connect
 from dcpred.execution.workers import InlineWorkers
+from dcpred.serving.cost import measure_cost
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.process import peak_memory_bytes

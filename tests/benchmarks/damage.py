@@ -26,7 +26,7 @@ from chaos_stores import SERVERS
 from common import Table
 from injuries import INJURIES, TABLE_INJURIES, Injury
 
-from dcpred import plan
+from dcpred.execution import block_plan
 from dcpred.execution.workers import InlineWorkers
 from dcpred.scoring.score import score
 from dcpred.training.train import train
@@ -82,7 +82,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def make_outputs(work: Path, n_rows: int, rng: np.random.Generator, store: StoreServer | None) -> list[Path]:
-    plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS = 1, CHUNK_ROWS, 20
+    block_plan.MIN_BLOCK_ROWS, block_plan.MAX_CHUNK_ROWS, block_plan.BLOCKS = 1, CHUNK_ROWS, 20
     outputs = []
     for name, classes in KINDS:
         folder = work / name

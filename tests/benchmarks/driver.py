@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from common import Table
 
-from dcpred.plan import plan_routing
+from dcpred.execution.block_plan import plan_routing
 from dcpred.training.steps import driver_bytes
 from dcpred.training.train import train
 from dcpred_tasks.process import peak_memory_bytes

@@ -4,7 +4,7 @@ letter.
     python tests/benchmarks/engine.py [--full] [--plot FILE.png] [--work DIR] [--stream-mib 256] [--quick]
 
 The unit is the time per row of a float32 `X @ w` on the same rows, filled up to a multiple of 16 bytes
-(dcpred.cost), in the same thread of the same process, interleaved, medians.
+(dcpred.serving.cost), in the same thread of the same process, interleaved, medians.
 "cost" streams over at least 256 MiB of float32 rows, of which 64 MiB are distinct; "in cache" goes over 512
 KiB of them again and again. Every model's decision values are first compared with those of the plain
 definition in NumPy.
@@ -35,8 +35,8 @@ from synthetic import ARITIES, Cloud, Shape, make_model
 from threadpoolctl import threadpool_limits
 
 from dcpred import DCPredClassifier
-from dcpred.cost import padded_rows
 from dcpred.estimators.settings import as_parameters
+from dcpred.serving.cost import padded_rows
 from dcpred_tasks.dtypes import SingleArray
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model

@@ -6,7 +6,7 @@ what they cost the scoring engine.
 
 Right rows in percent of a test set, means of some splits: at most 12,000 rows to train on, and at most 20,000
 of the others to test on; learned scaling, all other settings default. Beside them what a row takes, in
-nanoseconds, as `dcpred.cost` predicts it.
+nanoseconds, as `dcpred.serving.cost` predicts it.
 
 With --cost instead: nanoseconds of a feature beyond those of the same model without a map, for float32 rows
 of models of 64 leaves, in one thread, processor time, interleaved, the least of some repetitions.
@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from synthetic import Cloud, Shape, make_model
 
 from dcpred import DCPredClassifier
-from dcpred.cost import predict_cost
 from dcpred.estimators.settings import as_parameters
+from dcpred.serving.cost import predict_cost
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_map import MOST_KNOTS, Clip, FeatureMap, Knots

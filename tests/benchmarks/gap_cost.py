@@ -22,7 +22,7 @@ from common import Table
 from numpy.typing import NDArray
 from synthetic import Cloud, Shape, make_model
 
-from dcpred.cost import padded_rows
+from dcpred.serving.cost import padded_rows
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.one_hot import coded_columns

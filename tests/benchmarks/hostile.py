@@ -48,10 +48,9 @@ from scipy.sparse import csr_array, save_npz
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from dcpred import plan
 from dcpred.cli import main as dcpred
 from dcpred.datasets.importing import find_schema, import_data
-from dcpred.execution import pools
+from dcpred.execution import block_plan, pools
 from dcpred.execution.dask_workers import secured
 from dcpred.execution.workers import Scheduler
 from dcpred.refreshing.refresh import refresh
@@ -576,7 +575,7 @@ def work_off(work: Path, name: str, seeds: list[str], pipe: Any) -> None:
 
 
 def small_blocks() -> None:
-    plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS = 1, 50, 4
+    block_plan.MIN_BLOCK_ROWS, block_plan.MAX_CHUNK_ROWS, block_plan.BLOCKS = 1, 50, 4
 
 
 def stand_in(*args: Any, **more: Any) -> Any:

@@ -15,8 +15,8 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.svm import SVC, LinearSVC
 
 from dcpred import DCPredClassifier
-from dcpred.cost import measure_cost
 from dcpred.estimators.settings import as_parameters
+from dcpred.serving.cost import measure_cost
 
 TREE = {"scaling": "minmax", "n_leaves": 128}
 HEAD = {"landmarks": 24, "compact_gamma": 3.0, "nystrom_C": 32.0, "refine": False}  # as in the paper

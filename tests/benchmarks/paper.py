@@ -35,10 +35,10 @@ from rivals import Cache, Job, Rival, boosted, exact, fourier, linear, nystroem
 from sets import SETS, DataSet, Split, Values
 from sklearn.neighbors import NearestNeighbors
 
-from dcpred.cost import measure_cost, predict_cost
 from dcpred.evaluation import evaluate as evaluation
 from dcpred.execution.pools import connect
 from dcpred.execution.workers import InlineWorkers, Workers
+from dcpred.serving.cost import measure_cost, predict_cost
 from dcpred.training.train import train
 from dcpred.training.tune import tune
 from dcpred_tasks.artifacts.model_artifact import read_model

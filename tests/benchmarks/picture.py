@@ -33,7 +33,7 @@ from rivals import Cache, Rival
 from scatter import Panel, Point, draw
 from sets import SETS, DataSet, Values
 
-from dcpred import cost as measured
+from dcpred.serving import cost as measured
 from dcpred_tasks.process import cpu_name
 
 HERE = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""The cost that dcpred.cost predicts, beside the one that is measured, for models of many shapes.
+"""The cost that dcpred.serving.cost predicts, beside the one that is measured, for models of many shapes.
 
     python tests/benchmarks/predicted.py [--quick]
 
@@ -17,7 +17,7 @@ from common import Table
 from synthetic import Cloud, Shape, make_model
 from threadpoolctl import threadpool_limits
 
-from dcpred.cost import padded_rows, predict_cost
+from dcpred.serving.cost import padded_rows, predict_cost
 from dcpred_tasks.dtypes import SingleArray
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.kernels import KERNELS, Kernel

@@ -24,8 +24,8 @@ import zarr
 from common import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from dcpred import plan
-from dcpred.plan import Cut
+from dcpred.execution import block_plan
+from dcpred.execution.block_plan import Cut
 from dcpred.refreshing.refresh import RefreshReport, refresh
 from dcpred.runs.ledger import open_ledger
 from dcpred.training.fit import publish
@@ -141,7 +141,7 @@ def nights(work: Path, of: Path, n_rows: int, n_new: int, proxy: Proxy | None = 
 
 
 def unchanged(work: Path, n_known: int, n_blocks: int, n_store_blocks: int) -> Table:
-    plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCK_ROWS = 1, TINY_ROWS, TINY_ROWS
+    block_plan.MIN_BLOCK_ROWS, block_plan.MAX_CHUNK_ROWS, block_plan.BLOCK_ROWS = 1, TINY_ROWS, TINY_ROWS
     model = trained(work, TINY_FEATURES, n_known)
     table = Table("unchanged blocks", "where", "s to say so", "s of one more block", "requests to say so")
     x, root = tiny(work / "tiny.zarr", n_blocks - 1), work / "tiny-root"

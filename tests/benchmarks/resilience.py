@@ -26,7 +26,7 @@ import numpy as np
 import psutil
 from common import Table, covtype, data_folder, write_group
 
-from dcpred import plan
+from dcpred.execution import block_plan
 from dcpred.execution.pools import connect
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.status import run_status
@@ -216,7 +216,7 @@ def main() -> None:
     model, data = prepare(args.work, args.rows)
     overhead(args.work, model, data, "planned")[1].show()
     print()
-    plan.BLOCK_ROWS = args.block_rows
+    block_plan.BLOCK_ROWS = args.block_rows
     output, shares = overhead(args.work, model, data, "scored")
     shares.show()
     print()

@@ -32,7 +32,7 @@ from picture import HERE, Measured, read, write
 from sets import DataSet, Printed
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from dcpred.pages import PAPER, drawing
+from dcpred.pages.charts import PAPER, drawing
 from dcpred_compare import comparison, trial
 from dcpred_compare.comparison import CompareRequest
 from dcpred_compare.files import KERNELS, POINTS, REQUEST

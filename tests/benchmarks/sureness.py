@@ -26,7 +26,7 @@ from more_sets import EVERY
 from numpy.typing import NDArray
 from sets import DataSet, Split
 
-from dcpred.cost import measure_call
+from dcpred.serving.cost import measure_call
 from dcpred_tasks.dtypes import SingleArray, Status
 from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model.compact_model import Model

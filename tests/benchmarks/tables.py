@@ -23,8 +23,8 @@ from common import Table, data_folder
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from dcpred import DCPredClassifier, import_data
-from dcpred.cost import predict_cost
 from dcpred.estimators.settings import as_parameters
+from dcpred.serving.cost import predict_cost
 
 SETTINGS: dict[str, Any] = {"scaling": "learned", "n_leaves": 8, "landmarks": 16, "overlap": 2}
 

@@ -27,9 +27,9 @@ from more_sets import EVERY
 from rivals import Cache, Job, boosted, exact
 from sets import DataSet, Split
 
-from dcpred.cost import predict_cost
 from dcpred.execution.pools import connect
 from dcpred.execution.workers import InlineWorkers, Workers
+from dcpred.serving.cost import predict_cost
 from dcpred.training.train import train
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.model.compact_model import class_numbers

@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dcpred.pages import Page, Report, render
+from dcpred.pages.page import Page, Report, render
 from dcpred.reports.evaluation_page import evaluation_page
 from dcpred.reports.report import report
 from dcpred.scoring.score import score
@@ -51,8 +51,8 @@ def pages(folder: Path) -> dict[str, Report]:
     X[5, 2] = np.inf
     make_group(folder / f"{LONG[:80]}.zarr", X, chunk_rows=20)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-        patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 20)
+        patch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+        patch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", 20)
         score(folder / "model", f"{folder}/{LONG[:80]}.zarr/X", folder / "out")
     rng = np.random.default_rng(0)
     many = replace(random_model(3, n_outputs=40, d=3), classes=tuple(f"{LONG[:60]} {i}" for i in range(40)))

@@ -262,9 +262,9 @@ def small() -> Iterator[None]:
 
 
 def cut_small(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-    patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", CHUNK_ROWS)
-    patch.setattr("dcpred.plan.BLOCKS", N_BLOCKS)
+    patch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+    patch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", CHUNK_ROWS)
+    patch.setattr("dcpred.execution.block_plan.BLOCKS", N_BLOCKS)
 
 
 @dataclass(frozen=True)

@@ -82,9 +82,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """1,950 rows that are scored in ten blocks of 200 rows."""
-    monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-    monkeypatch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 100)
-    monkeypatch.setattr("dcpred.plan.BLOCKS", 10)
+    monkeypatch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+    monkeypatch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", 100)
+    monkeypatch.setattr("dcpred.execution.block_plan.BLOCKS", 10)
     return make_group(
         tmp_path / "data.zarr", make_blobs(N_ROWS, n_features=5, n_classes=3, seed=2).X, chunk_rows=50
     )

@@ -33,9 +33,9 @@ from support.pairs import sampled
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-        patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 100)
-        patch.setattr("dcpred.plan.BLOCKS", 3)
+        patch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+        patch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", 100)
+        patch.setattr("dcpred.execution.block_plan.BLOCKS", 3)
         yield
 
 

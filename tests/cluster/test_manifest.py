@@ -47,9 +47,9 @@ def model(blobs: Classes, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few hundred rows, of two output chunks each."""
-    monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-    monkeypatch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 100)
-    monkeypatch.setattr("dcpred.plan.BLOCKS", 10)
+    monkeypatch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+    monkeypatch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", 100)
+    monkeypatch.setattr("dcpred.execution.block_plan.BLOCKS", 10)
 
 
 def run(model: Path, X: np.ndarray, place: Path, pool: Any = None, **more: Any) -> ScoreReport:

@@ -36,9 +36,9 @@ SAMPLE = re.compile(r'(\w+)\{((?:\w+="(?:[^"\\]|\\.)*",?)+)\} (\S+)')
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-        patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 100)
-        patch.setattr("dcpred.plan.BLOCKS", 4)
+        patch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+        patch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", 100)
+        patch.setattr("dcpred.execution.block_plan.BLOCKS", 4)
         patch.setattr("dcpred.execution.pools.connect", lambda *_: inline())
         yield
 

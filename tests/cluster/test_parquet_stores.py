@@ -23,9 +23,9 @@ N_ROWS = 330
 @pytest.fixture(scope="module")
 def store(s3_proxy: Proxy) -> Iterator[Proxy]:
     with used(s3_proxy), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-        patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 50)
-        patch.setattr("dcpred.plan.BLOCKS", 3)
+        patch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+        patch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", 50)
+        patch.setattr("dcpred.execution.block_plan.BLOCKS", 3)
         yield s3_proxy
 
 

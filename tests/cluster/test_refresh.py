@@ -17,8 +17,8 @@ import zarr
 from click.testing import CliRunner, Result
 
 from dcpred.cli import main
+from dcpred.execution.block_plan import Cut
 from dcpred.execution.lease import acquire_lock
-from dcpred.plan import Cut
 from dcpred.refreshing.limits import Limits
 from dcpred.refreshing.refresh import RefreshReport, publish, refresh
 from dcpred.refreshing.root import open_root, root_status
@@ -68,7 +68,7 @@ def one_model() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"MIN_BLOCK_ROWS": 1, "MAX_CHUNK_ROWS": CHUNK_ROWS, "BLOCKS": 5}.items():
-        monkeypatch.setattr(f"dcpred.plan.{name}", value)
+        monkeypatch.setattr(f"dcpred.execution.block_plan.{name}", value)
     monkeypatch.setattr("dcpred_tasks.storage.stored_chunks.SETTLED_SECONDS", 0.02)
 
 

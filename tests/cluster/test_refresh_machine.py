@@ -30,8 +30,8 @@ from hypothesis.stateful import (
 )
 
 import dcpred
+from dcpred.execution.block_plan import Cut
 from dcpred.execution.lease import acquire_lock
-from dcpred.plan import Cut
 from dcpred.refreshing.refresh import RefreshReport, publish, refresh
 from dcpred.refreshing.root import Root, open_root
 from dcpred.runs.latest import latest_run
@@ -71,11 +71,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Blocks are small. What takes time and has no part in this is left out."""
     folder = tmp_path_factory.mktemp("world")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-        patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", CHUNK_ROWS)
+        patch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+        patch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", CHUNK_ROWS)
         patch.setattr("dcpred_tasks.tables.encoded_rows.MOST_ROWS", CHUNK_ROWS)
-        patch.setattr("dcpred.plan.BLOCKS", 4)
-        patch.setattr("dcpred.plan.BLOCK_ROWS", BLOCK_ROWS)
+        patch.setattr("dcpred.execution.block_plan.BLOCKS", 4)
+        patch.setattr("dcpred.execution.block_plan.BLOCK_ROWS", BLOCK_ROWS)
         patch.setattr(os, "fsync", lambda handle: None)
         patch.setattr(os, "sync", lambda: None)
         patch.setattr("dcpred_tasks.storage.stored_chunks.SETTLED_SECONDS", 0.0)

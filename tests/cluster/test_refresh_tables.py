@@ -16,7 +16,7 @@ import zarr
 from deltalake import DeltaTable, write_deltalake
 
 import dcpred
-from dcpred.plan import Cut
+from dcpred.execution.block_plan import Cut
 from dcpred.refreshing.refresh import RefreshReport, publish, refresh
 from dcpred.runs.ledger import open_ledger
 from dcpred_tasks.errors import DataError, IncompleteError
@@ -51,9 +51,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]
     arrays = make_group(folder / "known.zarr", X, np.unique(known["y"], return_inverse=True)[1])
     dcpred.train(str(arrays), folder / "array", settings=settings)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-        patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", CHUNK_ROWS)
-        patch.setattr("dcpred.plan.BLOCKS", 64)
+        patch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+        patch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", CHUNK_ROWS)
+        patch.setattr("dcpred.execution.block_plan.BLOCKS", 64)
         patch.setattr("dcpred_tasks.tables.encoded_rows.MOST_ROWS", CHUNK_ROWS)
         patch.setattr(SETTLED, 0.02)
         patch.setattr(os, "fsync", lambda handle: None)

@@ -40,9 +40,9 @@ DCPRED = [sys.executable, "-c", "from dcpred.cli import run; run()"]
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-        patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 50)
-        patch.setattr("dcpred.plan.BLOCKS", 4)
+        patch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+        patch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", 50)
+        patch.setattr("dcpred.execution.block_plan.BLOCKS", 4)
         yield
 
 

@@ -94,9 +94,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """
     folder = tmp_path_factory.mktemp("world")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-        patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", CHUNK_ROWS)
-        patch.setattr("dcpred.plan.BLOCKS", N_BLOCKS)
+        patch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+        patch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", CHUNK_ROWS)
+        patch.setattr("dcpred.execution.block_plan.BLOCKS", N_BLOCKS)
         patch.setattr(os, "fsync", lambda handle: None)
         read_models_once(patch)
         patch.setattr("dcpred.scoring.planning.check_self_test", lambda *a, **k: None)

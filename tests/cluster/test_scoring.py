@@ -70,9 +70,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few hundred rows, of two output chunks each."""
-    monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-    monkeypatch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 100)
-    monkeypatch.setattr("dcpred.plan.BLOCKS", 10)
+    monkeypatch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+    monkeypatch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", 100)
+    monkeypatch.setattr("dcpred.execution.block_plan.BLOCKS", 10)
 
 
 @pytest.fixture
@@ -278,9 +278,9 @@ def test_cut_off_at_any_instant(
     if instant == "scores":
         assert not found["status"].any()
     monkeypatch.undo()
-    monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-    monkeypatch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 100)
-    monkeypatch.setattr("dcpred.plan.BLOCKS", 10)
+    monkeypatch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+    monkeypatch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", 100)
+    monkeypatch.setattr("dcpred.execution.block_plan.BLOCKS", 10)
     report = run(model, data, tmp_path / "out")
     assert report.scored_blocks == report.n_blocks - (FIRST_FAILURES if instant == "record" else 0)
     assert report.status == {"1": 1_950}

@@ -55,9 +55,9 @@ N_BLOCKS = 10
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-        patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 100)
-        patch.setattr("dcpred.plan.BLOCKS", N_BLOCKS)
+        patch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+        patch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", 100)
+        patch.setattr("dcpred.execution.block_plan.BLOCKS", N_BLOCKS)
         patch.setattr(shards, "INSTANT_SECONDS", 0.1)
         patch.setattr(module, "LOOK_SECONDS", 0.05)
         read_models_once(patch)

@@ -109,9 +109,9 @@ class Known:
 def small_blocks() -> Iterator[None]:
     """Blocks of two output chunks of 100 rows each."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-        patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 100)
-        patch.setattr("dcpred.plan.BLOCKS", N_BLOCKS)
+        patch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+        patch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", 100)
+        patch.setattr("dcpred.execution.block_plan.BLOCKS", N_BLOCKS)
         yield
 
 
@@ -762,10 +762,10 @@ def test_signals_are_answered_where_a_store_falls_silent(
 
 # The command line, in a process that plans and waits as this one.
 AS_HERE = f"""
-from dcpred import plan
+from dcpred.execution import block_plan
 from dcpred.cli import run
 from dcpred.execution import interrupts
-plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS = 1, 100, {N_BLOCKS}
+block_plan.MIN_BLOCK_ROWS, block_plan.MAX_CHUNK_ROWS, block_plan.BLOCKS = 1, 100, {N_BLOCKS}
 interrupts.SILENT_SECONDS = 0.5
 run()"""
 

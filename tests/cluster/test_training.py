@@ -72,7 +72,7 @@ def test_same_model_for_any_workers_and_chunks(tmp_path: Path, many: Classes, tw
 def test_blocks_do_not_matter(tmp_path: Path, many: Classes, monkeypatch: pytest.MonkeyPatch) -> None:
     data = make_group(tmp_path / "d.zarr", many.X, many.y, chunk_rows=100)
     whole = run(data, tmp_path / "whole").hash
-    monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)  # 64 blocks instead of one
+    monkeypatch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)  # 64 blocks instead of one
     assert run(data, tmp_path / "cut").hash == whole
 
 
@@ -160,7 +160,7 @@ def test_overlap_gives_the_same_model_for_any_workers_and_chunks(
     two_workers: Pool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)  # blocks of one chunk
+    monkeypatch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)  # blocks of one chunk
     hashes = []
     pools = [inline, two_workers] if settings is NEW else [inline]
     cuts = [(1_200, inline), (125, pools[-1]), (167, pools[0])]
@@ -312,7 +312,7 @@ def some() -> Classes:
 def test_resume_in_the_midst_of_finding_neighbours(
     tmp_path: Path, some: Classes, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
+    monkeypatch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
     data = make_group(tmp_path / "d.zarr", some.X, some.y, chunk_rows=150)
     expected = run(data, tmp_path / "expected", settings=QUICK).hash
     halo_leaves, write_piece = train_model.halo_leaves, train_model.write_piece

@@ -18,12 +18,12 @@ from sklearn.base import clone
 
 from dcpred import load_model
 from dcpred.cli import rendering
-from dcpred.cost import predict_cost
 from dcpred.estimators import DCPredClassifier, DCPredRegressor
 from dcpred.execution.lease import acquire_lock
 from dcpred.execution.progress import reporting
 from dcpred.execution.workers import Pool, Workers
 from dcpred.reports.report import report as report_of
+from dcpred.serving.cost import predict_cost
 from dcpred.training import choice as tuning
 from dcpred.training.choice import choose_settings, decision_in_words
 from dcpred.training.fit import fit_model, training_hashes

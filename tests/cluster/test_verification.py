@@ -50,9 +50,9 @@ VARIANTS = ("two classes", "three classes", "regression", "not finite", "labels"
 def small_blocks() -> Iterator[None]:
     """Blocks of two output chunks of 50 rows each."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-        patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 50)
-        patch.setattr("dcpred.plan.BLOCKS", 10)
+        patch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+        patch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", 50)
+        patch.setattr("dcpred.execution.block_plan.BLOCKS", 10)
         read_models_once(patch)
         yield
 

@@ -113,9 +113,9 @@ def scores(place: Place) -> dict[str, bytes]:
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-        patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 50)
-        patch.setattr("dcpred.plan.BLOCKS", N_BLOCKS)
+        patch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+        patch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", 50)
+        patch.setattr("dcpred.execution.block_plan.BLOCKS", N_BLOCKS)
         yield
 
 

@@ -27,7 +27,7 @@ from dcpred.training.train import train
 
 BAD = {3: "nan", 140: "inf", 289: "-inf"}
 NAMES = ("ash", "oak", "yew")
-CHUNKS = {"dcpred.plan.MIN_BLOCK_ROWS": 1, "dcpred.plan.MAX_CHUNK_ROWS": 50, "dcpred.plan.BLOCKS": 3}
+CHUNKS = {"MIN_BLOCK_ROWS": 1, "MAX_CHUNK_ROWS": 50, "BLOCKS": 3}
 # when the files of new.zarr/X were written: a run knows its input by such times
 WRITTEN_NS = 1_700_000_000 * 10**9
 
@@ -56,7 +56,7 @@ def main(folder: Path) -> None:
     with ExitStack() as stack:
         stack.enter_context(mock.patch("socket.gethostname", return_value="host"))
         for name, value in CHUNKS.items():
-            stack.enter_context(mock.patch(name, value))
+            stack.enter_context(mock.patch(f"dcpred.execution.block_plan.{name}", value))
         train(f"{folder}/known.zarr", folder / "model", settings=settings)
         score(folder / "model", f"{folder}/new.zarr/X", folder / "scores")
     for name in ("known.csv", "new.csv", "scores/lock"):

@@ -50,10 +50,10 @@ LOCKED = (
 # `dcpred` with small blocks that take a second each, to be stopped in the middle.
 SLOW = """
 import sys, time
-from dcpred import plan
+from dcpred.execution import block_plan
 from dcpred.cli import main
 from dcpred.scoring import blocks
-plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS = 1, 100, 40
+block_plan.MIN_BLOCK_ROWS, block_plan.MAX_CHUNK_ROWS, block_plan.BLOCKS = 1, 100, 40
 def slow(run, block, quarantine):
     from dcpred_tasks.task_bodies.score_block import score_block
     time.sleep(1.0)

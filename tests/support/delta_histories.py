@@ -36,7 +36,7 @@ def small_blocks() -> Iterator[None]:
     """Three blocks of an output, and two chunks of each."""
     with ExitStack() as stack:
         for name, value in (("MIN_BLOCK_ROWS", 1), ("MAX_CHUNK_ROWS", 10), ("BLOCKS", 3)):
-            stack.enter_context(mock.patch(f"dcpred.plan.{name}", value))
+            stack.enter_context(mock.patch(f"dcpred.execution.block_plan.{name}", value))
         yield
 
 

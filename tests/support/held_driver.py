@@ -17,12 +17,12 @@ from support.processes import Process
 SCRIPT = """
 import time
 from pathlib import Path
-from dcpred import plan
+from dcpred.execution import block_plan
 from dcpred.cli import main
 from dcpred.execution import interrupts, task_window
 from dcpred.scoring import blocks
 
-plan.MIN_BLOCK_ROWS, plan.MAX_CHUNK_ROWS, plan.BLOCKS = 1, 100, 10
+block_plan.MIN_BLOCK_ROWS, block_plan.MAX_CHUNK_ROWS, block_plan.BLOCKS = 1, 100, 10
 task_window.GRACE_SECONDS = task_window.SLOW_SECONDS = 36_000.0
 interrupts.SAME_SECONDS = {same_seconds}
 folder, free = Path({folder!r}), {free}

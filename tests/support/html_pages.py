@@ -9,14 +9,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from dcpred import pages
+from dcpred.pages import charts
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 # What the cleaned pictures are made of.
 SVG = {"svg", "title", "desc", "defs", "g", "path", "use", "text", "clippath", "rect", "tspan", "image"}
 
 SKETCH = {"svg": b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"/>', "png": b"\x89PNG\r\n\x1a\n"}
-sketching, _drawing = True, pages.drawing
+sketching, _drawing = True, charts.drawing
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dcpred.plan import Cut
+from dcpred.execution.block_plan import Cut
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.request import Request, requested_columns

@@ -10,8 +10,8 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
+from dcpred.execution.block_plan import plan_routing
 from dcpred.execution.workers import InlineWorkers, Pool, Workers
-from dcpred.plan import plan_routing
 from dcpred.training.choice import search_and_fit
 from dcpred.training.fit import TrainingRequest
 from dcpred.training.policy import DEFAULT, MUTATIONS, PORTFOLIO, STANDARD, THOROUGH, Budget, SearchPolicy

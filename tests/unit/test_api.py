@@ -29,7 +29,7 @@ from zarr.storage import MemoryStore
 
 import dcpred
 from dcpred.cli import main
-from dcpred.summary import Summary
+from dcpred.public.results import PublicResult
 from dcpred_tasks.errors import DataError, DcpredError, IncompleteError, SchedulerError, SettingsError
 from dcpred_tasks.result_fields import type_text
 from dcpred_tasks.storage.addressed_arrays import open_group
@@ -460,7 +460,7 @@ def test_results(folder: Path, tmp_path: Path) -> None:
         dcpred.repair(folder / "model", data, folder / "scores"),
     ]
     for one in found:
-        assert isinstance(one, Summary)
+        assert isinstance(one, PublicResult)
         assert repr(one).startswith(f"{type(one).__name__}(")
         assert len(repr(one)) < 700
         assert one._repr_html_().startswith(f"<table><caption>{type(one).__name__}</caption><tr>")

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dcpred import DCPredClassifier, load_model
-from dcpred.plan import BlockPlan
+from dcpred.execution.block_plan import BlockPlan
 from dcpred.training.fit import TrainingRequest, fit_model, training_hashes
 from dcpred_tasks.engine import compiler, machine_code
 from dcpred_tasks.engine.machine_code import MachineCode, Target

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dcpred.cost import linear_ns, predict_cost
+from dcpred.serving.cost import linear_ns, predict_cost
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.kernels import KERNELS
 from dcpred_tasks.model.scaling import Scaling

@@ -33,8 +33,8 @@ N_ROWS = 300
 def small() -> Iterator[None]:
     """Three blocks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-        patch.setattr("dcpred.plan.BLOCKS", 3)
+        patch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+        patch.setattr("dcpred.execution.block_plan.BLOCKS", 3)
         yield
 
 

@@ -91,7 +91,8 @@ def test_the_wheel_for_serving_holds_what_git_holds(wheels: dict[str, Path]) -> 
         "dcpred/__init__.py",
         "dcpred/LICENSE",
         "dcpred/py.typed",
-        "dcpred/serving.py",
+        "dcpred/serving/__init__.py",
+        "dcpred/serving/served_model.py",
         "dcpred/version.py",
     }
     assert contents(wheels["dcpred-serving"]) == tracked("tasks/dcpred_tasks") | own

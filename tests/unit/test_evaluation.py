@@ -652,8 +652,8 @@ def test_the_order_of_blocks_changes_no_bit(
     """Nor does an order in which every value has its own bin no more."""
     for name in ("COUNTED_SCORES", "COUNTED_RESIDUALS"):
         monkeypatch.setattr(measures, name, 50)
-    monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-    monkeypatch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 10)
+    monkeypatch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+    monkeypatch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", 10)
     model = random_model(5, n_outputs=3) if task == "classes" else random_model(5, task="regression")
     X = random_rows(model, 400, seed=1)
     write_model(tmp_path / "model", model, {}, {})

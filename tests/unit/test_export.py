@@ -53,9 +53,9 @@ ENDINGS = ("csv", "parquet", "feather", "arrow")
 def small() -> Iterator[None]:
     """Several blocks of several chunks, read in pieces of several chunks; groups of rows that cut across."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-        patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", CHUNK_ROWS)
-        patch.setattr("dcpred.plan.BLOCKS", 3)
+        patch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+        patch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", CHUNK_ROWS)
+        patch.setattr("dcpred.execution.block_plan.BLOCKS", 3)
         patch.setattr(stored_scores, "PIECE_ROWS", 2 * CHUNK_ROWS)
         patch.setattr(score_columns, "GROUP_ROWS", 120)
         yield

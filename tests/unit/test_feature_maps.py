@@ -18,8 +18,8 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor, explain
 from dcpred.cli.main import main
-from dcpred.cost import predict_cost
 from dcpred.reports.report import model_page
+from dcpred.serving.cost import predict_cost
 from dcpred.training.column_report import columns_in_words
 from dcpred.training.policy import STANDARD
 from dcpred.training.trials import Trials

@@ -21,9 +21,9 @@ import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor, Settings, load_model
 from dcpred.cli import rendering
 from dcpred.cli.main import main
-from dcpred.cost import cost_parts, predict_cost
 from dcpred.reports.inspection import inspect_path
 from dcpred.reports.report import _cost
+from dcpred.serving.cost import cost_parts, predict_cost
 from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
 from dcpred_tasks.artifacts.model_layout import check_model
 from dcpred_tasks.engine import tree_engine

@@ -30,8 +30,8 @@ def rows(seed: int, n: int = 40) -> pa.Table:
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model, and a folder of six files, none of them young, that are scored in several blocks."""
     monkeypatch.setattr("dcpred_tasks.storage.stored_chunks.SETTLED_SECONDS", -3600.0)
-    monkeypatch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-    monkeypatch.setattr("dcpred.plan.BLOCKS", 6)
+    monkeypatch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+    monkeypatch.setattr("dcpred.execution.block_plan.BLOCKS", 6)
     (tmp_path / "t").mkdir()
     for number in range(6):
         pq.write_table(rows(number), tmp_path / f"t/{number}.parquet")

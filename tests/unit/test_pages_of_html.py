@@ -11,23 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dcpred import pages
-from dcpred.pages import (
-    COLOURS,
-    Cell,
-    Page,
-    Picture,
-    Section,
-    Table,
-    check_packages,
-    drawing,
-    number,
-    percent,
-    png_of,
-    render,
-    svg_of,
-)
-from dcpred.summary import plain
+from dcpred.pages import charts
+from dcpred.pages.charts import COLOURS, drawing, png_of, svg_of
+from dcpred.pages.page import Cell, Page, Picture, Section, Table, check_packages, number, percent, render
+from dcpred.public.results import plain
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.result_fields import size
 from support.html_pages import check_page, seen, shown
@@ -75,15 +62,15 @@ def test_hostile_names_are_but_names(name: str) -> None:
 
 def test_hostile_names_in_pictures() -> None:
     def paint(axes: Any) -> None:
-        pages.lines(axes, [pages.Line(name, [0, 1], [i, i + 1]) for i, name in enumerate(HOSTILE)])
+        charts.lines(axes, [charts.Line(name, [0, 1], [i, i + 1]) for i, name in enumerate(HOSTILE)])
         axes.set_xlabel(plain(HOSTILE[0]))
-        pages.bars(axes, HOSTILE, [1.0] * len(HOSTILE), [plain(name) for name in HOSTILE])
+        charts.bars(axes, HOSTILE, [1.0] * len(HOSTILE), [plain(name) for name in HOSTILE])
 
-    parts = [pages.picture(plain(name, 20), f"{name} is told in words, too", paint) for name in HOSTILE[:1]]
-    parts.append(pages.picture("Wide", "told in so many words", paint, wide=True))
+    parts = [charts.picture(plain(name, 20), f"{name} is told in words, too", paint) for name in HOSTILE[:1]]
+    parts.append(charts.picture("Wide", "told in so many words", paint, wide=True))
     found = check_page(render(Page("A", sections=[Section("B", parts=parts)])).html)
     for name in HOSTILE:
-        assert not name or pages.short(name).strip() in found.texts["text"]
+        assert not name or charts.short(name).strip() in found.texts["text"]
 
 
 @given(st.text(max_size=30))
@@ -127,21 +114,21 @@ def test_pictures_take_colours_and_font_from_the_page() -> None:
         "grid",
         "first",
     }
-    css = (Path(pages.__file__).parent / "templates" / "page.css").read_text()
+    css = (Path(charts.__file__).parent / "templates" / "page.css").read_text()
     for name in COLOURS.values():
         assert css.count(f"--{name}:") == 3, "light, dark and printed"
 
 
 def test_the_same_picture_has_the_same_bytes() -> None:
     one, other = (
-        pages.picture("A", "told in so many words", lambda axes: axes.plot([1, 2])) for _ in range(2)
+        charts.picture("A", "told in so many words", lambda axes: axes.plot([1, 2])) for _ in range(2)
     )
     assert one == other
 
 
 def test_old_shorthand_of_fonts() -> None:
     """matplotlib 3.9 writes them in one."""
-    from dcpred.pages import _attribute
+    from dcpred.pages.charts import _attribute
 
     style = "font: 700 10px 'DejaVu Sans', 'Arial', sans-serif; text-anchor: middle"
     assert _attribute("style", style, {}) == "font-weight: 700; font-size: 10px; text-anchor: middle"
@@ -154,7 +141,7 @@ def test_old_shorthand_of_fonts() -> None:
 
 @given(st.lists(st.floats(0, 1), max_size=12), st.floats(0.01, 0.2))
 def test_names_at_the_right_do_not_overlap(places: list[float], least: float) -> None:
-    found = pages.spread(sorted(places), least)
+    found = charts.spread(sorted(places), least)
     assert all(b - a >= least - 1e-9 for a, b in pairwise(found))
     if len(places) == 1:
         assert found == places
@@ -167,7 +154,7 @@ def test_names_beside_points_do_not_overlap(seed: int, n: int) -> None:
     taken: list[tuple[float, float, float, float]] = []
     for i in range(n):
         at = rng.uniform((0, 0), room)
-        found = pages._free_place("x" * int(rng.integers(1, 20)), at, room, taken)
+        found = charts._free_place("x" * int(rng.integers(1, 20)), at, room, taken)
         if found is None:
             assert i > 0 or min(at[0], room[0] - at[0]) < 150
             continue
@@ -184,7 +171,7 @@ def test_names_beside_points_do_not_overlap(seed: int, n: int) -> None:
 
 
 def test_lines_differ_without_colour() -> None:
-    looks = [(str(dashes), marker) for _, dashes, marker in pages.LOOKS]
+    looks = [(str(dashes), marker) for _, dashes, marker in charts.LOOKS]
     assert len(set(looks)) == len(looks)
     assert len({marker for _, marker in looks}) == len(looks)
 
@@ -261,11 +248,11 @@ def test_a_picture_is_a_picture_and_a_table_a_table() -> None:
 
 def test_ticks_of_bins_are_their_lower_edges() -> None:
     names = ["below -1.5", "-1.5 to -0.750234", "-0.750234 to 49373.7", "above 49373.7", "missing"]
-    assert pages.bin_ticks(names) == [
+    assert charts.bin_ticks(names) == [
         *((-0.5, ""), (0.5, "-1.5"), (1.5, "-0.75"), (2.5, "49,374")),
         (4.0, "missing"),
     ]
-    assert pages.bin_ticks(["2025-01-01 to 2025-02-03", "basic", "above 2025-02-03"]) == [
+    assert charts.bin_ticks(["2025-01-01 to 2025-02-03", "basic", "above 2025-02-03"]) == [
         *((-0.5, "2025-01-01"), (1.0, "basic"), (1.5, "2025-02-03")),
     ]
 
@@ -275,7 +262,7 @@ def test_labels_of_a_logarithmic_axis_are_apart(low: float) -> None:
     with drawing(360, 320) as figure:
         axes = figure.add_subplot()
         axes.plot([low, 1.0], [0.0, 1.0])
-        pages.log_x(axes)
+        charts.log_x(axes)
         _check_apart(figure, axes)
 
 
@@ -283,7 +270,7 @@ def test_labels_of_a_logarithmic_axis_are_apart(low: float) -> None:
 def test_labels_of_bins_are_apart(names: list[str]) -> None:
     with drawing(360, 250) as figure:
         axes = figure.add_subplot()
-        pages.outlines(axes, names, *np.ones((2, len(names))))
+        charts.outlines(axes, names, *np.ones((2, len(names))))
         _check_apart(figure, axes)
 
 
@@ -306,7 +293,7 @@ def test_the_chosen_point_and_its_name_lie_within_the_axes(cost: float) -> None:
     ):
         with drawing(360, 250) as figure:
             axes = figure.add_subplot()
-            pages.frontier(axes, points, (cost, 0.975))
+            charts.frontier(axes, points, (cost, 0.975))
             figure.draw_without_rendering()
             box = axes.get_window_extent()
             (name,) = axes.texts

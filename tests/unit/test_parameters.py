@@ -5,7 +5,7 @@ import pytest
 
 from dcpred.cli import main
 from dcpred.cli.commands import Words
-from dcpred.parameters import SHARED, Parameter, documented, parameters_in
+from dcpred.public.parameters import SHARED, Parameter, documented, parameters_in
 
 
 def test_a_docstring_gets_the_texts_that_it_lacks_in_the_order_of_the_signature() -> None:

@@ -49,9 +49,9 @@ TASKS: dict[str, dict[str, Any]] = {
 def small() -> Iterator[None]:
     """Blocks of several chunks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-        patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", CHUNK_ROWS)
-        patch.setattr("dcpred.plan.BLOCKS", 3)
+        patch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+        patch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", CHUNK_ROWS)
+        patch.setattr("dcpred.execution.block_plan.BLOCKS", 3)
         yield
 
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dcpred import cost
 from dcpred.cli import rendering
 from dcpred.evaluation.figures import classes_of
 from dcpred.execution import workers
+from dcpred.execution.block_plan import HELD_BYTES, MAX_BLOCKS, growing_cut, plan_routing, plan_scoring
 from dcpred.execution.terminal import Verbosity
-from dcpred.plan import HELD_BYTES, MAX_BLOCKS, growing_cut, plan_routing, plan_scoring
+from dcpred.serving import cost
 from dcpred.training.steps import GROUP_ROWS, driver_bytes, leaf_groups, overlap_groups
 from dcpred_tasks.errors import SchedulerError
 from dcpred_tasks.model.compact_model import Model

@@ -28,7 +28,7 @@ from dcpred.execution.progress import (
     show_step,
 )
 from dcpred.execution.terminal import MOST_COLUMNS, Verbosity, at_verbosity, cut
-from dcpred.public import typed
+from dcpred.public.functions import typed
 from support.data import make_blobs
 from support.reporters import Recorder
 from support.searches import few_candidates

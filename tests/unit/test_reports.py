@@ -20,18 +20,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dcpred
-from dcpred import DCPredClassifier, pages
+from dcpred import DCPredClassifier
 from dcpred.cli import main
-from dcpred.cost import Cost, predict_cost
 from dcpred.evaluation import evaluate as evaluating
 from dcpred.evaluation.evaluate import evaluate
-from dcpred.pages import render
+from dcpred.pages import charts
+from dcpred.pages.page import render
 from dcpred.reports import run_page
 from dcpred.reports.evaluation_page import evaluation_page, last_name, without_places
 from dcpred.reports.report import report
 from dcpred.reports.run_page import bin_quantiles
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.score import score
+from dcpred.serving.cost import Cost, predict_cost
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.artifacts.trained_rows import TrainedRows
 from dcpred_tasks.errors import DataError
@@ -56,8 +57,8 @@ KINDS = {"two classes": 1, "many classes": 14, "numbers": 1}
 def small() -> Iterator[None]:
     """Many blocks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-        patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", CHUNK_ROWS)
+        patch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+        patch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", CHUNK_ROWS)
         patch.setattr("dcpred_tasks.scoring.statistics.SAMPLE_ROWS", N_ROWS)
         yield
 
@@ -289,7 +290,7 @@ def test_a_damaged_evaluation_is_a_page_or_a_sentence(kind: str, path: list[int]
     All is drawn, and not laid out, which takes most of the time.
     """
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pages, "svg_of", lambda *_: "")
+        patch.setattr(charts, "svg_of", lambda *_: "")
         file = Path(folder) / "a.json"
         file.write_text(json.dumps(spoiled(EVALUATED[kind], path, value)))
         found, sentence = None, ""

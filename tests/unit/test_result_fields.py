@@ -7,7 +7,7 @@ from typing import Any
 
 from dcpred.cli.rendering import shown
 from dcpred.execution.terminal import Verbosity, at_verbosity
-from dcpred.pages import headlines
+from dcpred.pages.page import headlines
 from dcpred_tasks.result_fields import (
     ABSENT,
     Key,

@@ -17,8 +17,8 @@ from click.testing import CliRunner
 import dcpred
 from dcpred.cli.main import main
 from dcpred.cli.options import DurationType
-from dcpred.cost import PredictedCost
-from dcpred.public import option_of
+from dcpred.public.functions import option_of
+from dcpred.serving.cost import PredictedCost
 from dcpred.training import search as searching
 from dcpred.training.choice import decision_in_words
 from dcpred.training.metrics import ERROR, LOG_LOSS, Metric, compare

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor
 from dcpred.cli import main
-from dcpred.parameters import parameters_in
+from dcpred.public.parameters import parameters_in
 from dcpred_compare.baselines import LEAF_MODELS
 from dcpred_compare.page import description
 from dcpred_compare.result import CompareReport, CompareResult

@@ -24,7 +24,7 @@ from dcpred.runs.bad_rows import list_bad_rows
 from dcpred.runs.status import run_status
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
-from dcpred.serving import load_model
+from dcpred.serving.served_model import load_model
 from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.errors import DataError, ResourceError
@@ -73,7 +73,7 @@ def on_store() -> Iterator[None]:
     """A finished run of two blocks on a store in memory."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("MIN_BLOCK_ROWS", 1), ("MAX_CHUNK_ROWS", 20), ("BLOCKS", 2)):
-            patch.setattr(f"dcpred.plan.{name}", value)
+            patch.setattr(f"dcpred.execution.block_plan.{name}", value)
         patch.setattr(store_requests, "FIRST_WAIT_SECONDS", 0.0)
         patch.setattr(bucket, "WAIT_SECONDS", 0.0)
         patch.setitem(bucket.IN_MEMORY, "answers", MemoryStore())

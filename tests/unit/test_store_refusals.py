@@ -29,7 +29,7 @@ from dcpred.runs.bad_rows import list_bad_rows
 from dcpred.runs.status import run_status
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
-from dcpred.serving import load_model
+from dcpred.serving.served_model import load_model
 from dcpred.verification.verify import verify
 from dcpred_tasks.artifacts.model_artifact import write_model
 from dcpred_tasks.storage import zarr_arrays

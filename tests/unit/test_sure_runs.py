@@ -46,9 +46,9 @@ class Job:
 @pytest.fixture(scope="module", autouse=True)
 def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dcpred.plan.MIN_BLOCK_ROWS", 1)
-        patch.setattr("dcpred.plan.MAX_CHUNK_ROWS", 50)
-        patch.setattr("dcpred.plan.BLOCKS", 3)
+        patch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+        patch.setattr("dcpred.execution.block_plan.MAX_CHUNK_ROWS", 50)
+        patch.setattr("dcpred.execution.block_plan.BLOCKS", 3)
         yield
 
 

@@ -20,7 +20,7 @@ from dcpred.datasets.splitting import split
 from dcpred.estimators.regressor import DCPredRegressor
 from dcpred.evaluation.explanation import explain
 from dcpred.execution.workers import InlineWorkers
-from dcpred.serving import load_model
+from dcpred.serving.served_model import load_model
 from dcpred.training.fit import TrainingRequest, check_training_data, fit_model, numbered_for
 from dcpred.training.policy import STANDARD
 from dcpred.training.steps import Training

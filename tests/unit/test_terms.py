@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dcpred import DCPredClassifier, DCPredRegressor, load_model
-from dcpred.cost import predict_cost
 from dcpred.evaluation.explanation import explain_rows
 from dcpred.model_export.flat_model import compact
+from dcpred.serving.cost import predict_cost
 from dcpred_tasks.artifacts.model_artifact import VERSION, open_artifact, read_model, write_model
 from dcpred_tasks.artifacts.model_layout import check_body, check_model
 from dcpred_tasks.engine.engine import Engine

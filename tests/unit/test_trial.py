@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dcpred.cost import predict_cost
+from dcpred.serving.cost import predict_cost
 from dcpred.training.policy import cost_of
 from dcpred_tasks.model.compact_model import class_numbers
 from dcpred_tasks.process import one_thread

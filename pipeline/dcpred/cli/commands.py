@@ -23,8 +23,8 @@ from dcpred.cli.options import (
     reports_errors,
     storage_option,
 )
-from dcpred.parameters import HEADING, Parameter, parameters_in
-from dcpred.public import OPTIONS
+from dcpred.public.functions import OPTIONS
+from dcpred.public.parameters import HEADING, Parameter, parameters_in
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.label_rule import given_costs

@@ -9,7 +9,7 @@ import dcpred
 from dcpred.cli.commands import command
 from dcpred.cli.options import ADDRESS, PATH, emit
 from dcpred.evaluation.figures import classes_of
-from dcpred.pages import check_free
+from dcpred.pages.page import check_free
 from dcpred_tasks.result_fields import Unit, result_class, result_field, size
 
 

@@ -26,7 +26,7 @@ from dcpred.execution.pools import pages_opened
 from dcpred.execution.progress import reporter
 from dcpred.execution.terminal import Verbosity, verbosity
 from dcpred.execution.workers import Scheduler, one_line
-from dcpred.summary import Summary
+from dcpred.public.results import PublicResult
 from dcpred_tasks.errors import (
     DcpredError,
     InterruptedRunError,
@@ -313,7 +313,7 @@ def emit(
     owners  the result classes of its document, if it is of several
     draw    the text of the document, if that is no list of lines and tables
     """
-    document = result.as_dict() if isinstance(result, Summary) else document_of(result)
+    document = result.as_dict() if isinstance(result, PublicResult) else document_of(result)
     text = "" if as_json else draw(document) if draw else shown(owners or type(result), document)
     outcome = {} if error is None else {"error": str(error), "exit_code": error.exit_code}
     _print(json.dumps({**document, **outcome}, default=_plain) if as_json else text)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dcpred.execution.terminal import Verbosity, columns, is_terminal, verbosity, wrapped
-from dcpred.summary import plain
+from dcpred.public.results import plain
 from dcpred_tasks.result_fields import Listing, Unit, cells_of, columns_of, lines_of
 
 CELL_LETTERS = 28  # longer texts in tables are cut

@@ -47,8 +47,8 @@ from dcpred.datasets.writing import (
     write_table,
 )
 from dcpred.execution.progress import counted, rows_of, show_step
-from dcpred.public import typed
-from dcpred.summary import Summary, and_more, plain
+from dcpred.public.functions import typed
+from dcpred.public.results import PublicResult, and_more, plain
 from dcpred_tasks.artifacts.followed_schema import counted_features, schema_to_follow
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.model.class_codes import class_labels
@@ -435,7 +435,7 @@ def _unknown_texts(r: Mapping[str, Any]) -> list[str]:
 
 
 @result_class
-class Imported(Summary):
+class Imported(PublicResult):
     """The imported data."""
 
     path: str = result_field("Path of the Zarr group.", unit=Unit.TEXT, line="data")

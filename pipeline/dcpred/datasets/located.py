@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import zarr
 
-from dcpred.serving import ServedModel
+from dcpred.serving.served_model import ServedModel
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.errors import DataError, RefusedError

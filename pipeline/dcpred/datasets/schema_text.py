@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dcpred.execution.progress import counted
-from dcpred.summary import plain
+from dcpred.public.results import plain
 
 SHOWN = 30  # columns that are shown one by one
 NAMES = 2  # categories of a column that are shown

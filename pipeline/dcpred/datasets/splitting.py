@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from dcpred.datasets.split_rules import Drawn, Rule, SplitSource
 from dcpred.datasets.writing import Repeats, new_data_set
 from dcpred.execution.progress import counted, show_step
-from dcpred.public import typed
-from dcpred.summary import Summary
+from dcpred.public.functions import typed
+from dcpred.public.results import PublicResult
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.trained_rows import hashes_of_rows
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError, listed
@@ -69,7 +69,7 @@ def _missed_text(r: Mapping[str, Any]) -> str | None:
 
 
 @result_class
-class Split(Summary):
+class Split(PublicResult):
     """A finished split."""
 
     data: str = result_field("Address of the data set.")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dcpred.datasets.table import Batch, Table
 from dcpred.execution.progress import counted
-from dcpred.summary import and_more
+from dcpred.public.results import and_more
 from dcpred_tasks.artifacts.trained_rows import Hashes, mixed
 from dcpred_tasks.errors import DataError, DcpredError, InterruptedRunError
 from dcpred_tasks.result_fields import result_class, result_field

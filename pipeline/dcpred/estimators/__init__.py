@@ -1,7 +1,7 @@
 """scikit-learn's API. Both classes are importable from here, because pickled estimators name this package.
 
 May import: dcpred.training, dcpred.datasets, dcpred.execution, dcpred.serving,
-dcpred.parameters, dcpred.version, and dcpred_tasks.
+dcpred.public, dcpred.version, and dcpred_tasks.
 """
 
 from dcpred.estimators.classifier import DCPredClassifier

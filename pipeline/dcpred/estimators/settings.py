@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from sklearn.base import ClassifierMixin
 
-from dcpred.parameters import Parameter, documented, parameters_in
+from dcpred.public.parameters import Parameter, documented, parameters_in
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.evaluation.named_scores import CLASSES, NUMBERS, SCORES
 from dcpred_tasks.training.settings import EARLIER_NAMES, Description, describe_settings, renamed

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import zarr
 
-from dcpred.cost import measure_cost, predict_cost
 from dcpred.datasets.located import address_of_model, labelled_rows
+from dcpred.execution.block_plan import MIB, BlockPlan, plan_scoring
 from dcpred.execution.pools import chosen_pool, this_process
 from dcpred.execution.progress import COMPILING, counted, show, show_dashboard, show_step
 from dcpred.execution.workers import Pool, Workers
-from dcpred.plan import MIB, BlockPlan, plan_scoring
-from dcpred.public import typed
-from dcpred.summary import Summary
+from dcpred.public.functions import typed
+from dcpred.public.results import PublicResult
+from dcpred.serving.cost import measure_cost, predict_cost
 from dcpred_tasks.artifacts.data_schema import check_same_encoding
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.artifacts.trained_rows import TrainedRows
@@ -57,7 +57,7 @@ def is_small(x: Address) -> bool:
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation(Summary, Mapping[str, Any]):
+class Evaluation(PublicResult, Mapping[str, Any]):
     """Figures of a model on labelled data: a mapping, whose keys are also attributes.
 
     Parameters

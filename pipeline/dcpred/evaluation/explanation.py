@@ -16,8 +16,8 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from dcpred.parameters import documented
-from dcpred.serving import ServedModel, load_model
+from dcpred.public.parameters import documented
+from dcpred.serving.served_model import ServedModel, load_model
 from dcpred_tasks.artifacts.data_schema import check_same_encoding, find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.artifacts.model_layout import parts_of_table

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dcpred.cost import Cost
-from dcpred.summary import plain
+from dcpred.public.results import plain
+from dcpred.serving.cost import Cost
 from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
 from dcpred_tasks.result_fields import Listing, Unit, result_class, result_field
 from dcpred_tasks.scoring.drift_fields import Drift, drift_lines

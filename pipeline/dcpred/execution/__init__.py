@@ -1,4 +1,4 @@
-"""Runs of task bodies: workers, tasks in flight, interrupts, one driver per directory, progress.
+"""Runs of task bodies: blocks, workers, tasks in flight, interrupts, one driver per directory, progress.
 
 May import: dcpred.version, and dcpred_tasks.
 """

@@ -1,4 +1,4 @@
 """Models as files that need no dcpred: ONNX graphs and C sources.
 
-May import: dcpred.serving, dcpred.summary, dcpred.version, and dcpred_tasks.
+May import: dcpred.serving, dcpred.public, dcpred.version, and dcpred_tasks.
 """

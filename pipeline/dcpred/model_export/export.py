@@ -6,8 +6,8 @@ from pathlib import Path
 from dcpred.model_export.c_source import c_bytes
 from dcpred.model_export.flat_model import DTYPES, FlatModel, flat_model
 from dcpred.model_export.onnx_graph import onnx_bytes
-from dcpred.serving import ServedModel, load_model
-from dcpred.summary import Summary
+from dcpred.public.results import PublicResult
+from dcpred.serving.served_model import ServedModel, load_model
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.result_fields import result_class, result_field, size
 from dcpred_tasks.storage.addresses import local_path
@@ -17,7 +17,7 @@ WRITERS = {".onnx": onnx_bytes, ".c": c_bytes}
 
 
 @result_class
-class ExportedModel(Summary):
+class ExportedModel(PublicResult):
     """A written model file."""
 
     path: str = result_field(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred.serving import ServedModel
+from dcpred.serving.served_model import ServedModel
 from dcpred_tasks.dtypes import INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray
 from dcpred_tasks.engine.engine import Exact, exact_arrays
 from dcpred_tasks.engine.layout import Maps, maps_of

@@ -1,5 +1,5 @@
 """Incremental scoring of new or changed data: complete runs side by side, of which one is the latest.
 
-May import: dcpred.scoring, dcpred.verification, dcpred.runs, dcpred.datasets, dcpred.execution, dcpred.plan,
-dcpred.public, dcpred.summary, dcpred.parameters, and dcpred_tasks.
+May import: dcpred.scoring, dcpred.verification, dcpred.runs, dcpred.datasets, dcpred.execution,
+dcpred.public, and dcpred_tasks.
 """

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from dcpred.execution.block_plan import MAX_BLOCKS, Cut, growing_cut, is_possible
 from dcpred.execution.lease import Lease
 from dcpred.execution.progress import show, show_step
-from dcpred.plan import MAX_BLOCKS, Cut, growing_cut, is_possible
 from dcpred.refreshing.root import Root, run_number
 from dcpred.runs.latest import RUNS
 from dcpred.runs.ledger import Ledger

@@ -33,8 +33,9 @@ from dcpred.datasets.located import address_of_model
 from dcpred.execution.events import by_name, is_heard, record_event
 from dcpred.execution.lease import Lease, acquire_lock, lock_holder
 from dcpred.execution.pools import started_once
-from dcpred.parameters import as_for
-from dcpred.public import checked, typed
+from dcpred.public.functions import checked, typed
+from dcpred.public.parameters import as_for
+from dcpred.public.results import PublicResult
 from dcpred.refreshing.incremental_run import IncrementalRun, Job
 from dcpred.refreshing.limits import Limits, drift_by_run, ignored_features, without_ignored
 from dcpred.refreshing.parts import Parts, check_parts, check_run, find_parts
@@ -45,7 +46,6 @@ from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.planning import check_outputs, plan_run
 from dcpred.scoring.request import Request, requested_columns, requested_pool
 from dcpred.scoring.score import score
-from dcpred.summary import Summary
 from dcpred_tasks.artifacts.block_files import ZARR
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
@@ -63,7 +63,7 @@ from dcpred_tasks.task_bodies.score_block import models_that_score
 
 
 @result_class
-class PublishReport(Summary):
+class PublishReport(PublicResult):
     """The runs that a publication by hand exchanged."""
 
     latest: str = result_field("Name of the run that is the latest now.", unit=Unit.TEXT, line="latest")
@@ -92,7 +92,7 @@ def _rows_text(r: Mapping[str, Any]) -> str:
 
 
 @result_class
-class RefreshReport(Summary):
+class RefreshReport(PublicResult):
     """The result of a refresh."""
 
     root: str = result_field("Directory or address of the runs.", unit=Unit.TEXT, line="root")

@@ -9,16 +9,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from dcpred.execution.block_plan import Cut
 from dcpred.execution.lease import LEASE_FILES, lock_holder
-from dcpred.plan import Cut
-from dcpred.public import typed
+from dcpred.public.functions import typed
+from dcpred.public.results import PublicResult
 from dcpred.runs.bad_rows import without_score
 from dcpred.runs.latest import INPUTS, MANIFEST, PARTS, PLAN, RUN_NAME, RUNS, SETTINGS, latest_run
 from dcpred.runs.ledger import Ledger, completed, stored_run
 from dcpred.runs.manifest import plan_digest
 from dcpred.runs.status import RunStatus, run_status
 from dcpred.scoring.request import Columns
-from dcpred.summary import Summary
 from dcpred_tasks.annotations import from_document
 from dcpred_tasks.artifacts.block_files import ZARR
 from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
@@ -270,7 +270,7 @@ def _runs_listing(r: Mapping[str, Any]) -> Listing:
 
 
 @result_class
-class RootStatus(Summary):
+class RootStatus(PublicResult):
     """The last runs of a root, the newest first."""
 
     root: str = result_field("Directory or address of the runs.", unit=Unit.TEXT, line="root")

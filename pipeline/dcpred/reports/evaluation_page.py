@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from dcpred import pages
 from dcpred.evaluation.evaluate import evaluation_remarks
 from dcpred.evaluation.figures import (
     ClassCurves,
@@ -16,11 +15,9 @@ from dcpred.evaluation.figures import (
     ThresholdFigures,
     figures_of,
 )
-from dcpred.pages import (
-    FIRST,
-    INK,
-    MUTED,
-    SECOND,
+from dcpred.pages import charts
+from dcpred.pages.charts import FIRST, INK, MUTED, SECOND
+from dcpred.pages.page import (
     Cell,
     Page,
     Picture,
@@ -32,7 +29,7 @@ from dcpred.pages import (
     percent,
     table_of,
 )
-from dcpred.summary import plain
+from dcpred.public.results import plain
 from dcpred_tasks.evaluation.measures import difference
 from dcpred_tasks.scoring.drift import LARGE_PSI
 
@@ -111,8 +108,8 @@ def _matrix_picture(names: list[str], matrix: Any) -> Picture:
         step = -(-n // 30)
         ticks = range(0, n, step)
         letters = 3 if n > 15 else 6
-        axes.set_xticks(ticks, [pages.short(names[i], letters) for i in ticks], fontsize=8)
-        axes.set_yticks(ticks, [pages.short(names[i], 10) for i in ticks], fontsize=8)
+        axes.set_xticks(ticks, [charts.short(names[i], letters) for i in ticks], fontsize=8)
+        axes.set_yticks(ticks, [charts.short(names[i], 10) for i in ticks], fontsize=8)
         axes.set_xlabel("predicted class")
         axes.set_ylabel("true class")
         axes.set_aspect("equal")
@@ -136,7 +133,7 @@ def _matrix_picture(names: list[str], matrix: Any) -> Picture:
             for i in range(n)
         ],
     )
-    return pages.picture("Confusions", text, paint, size=(400, 380), table=table)
+    return charts.picture("Confusions", text, paint, size=(400, 380), table=table)
 
 
 def _recall(classes: list[dict[str, Any]]) -> Picture:
@@ -154,7 +151,7 @@ def _recall(classes: list[dict[str, Any]]) -> Picture:
         precision = [np.nan if line["precision"] is None else 100 * line["precision"] for line in shown]
         axes.plot(precision, at, "o", fillstyle="none", color=SECOND, markersize=7, label="precision")
         axes.plot(recall, at, "o", color=FIRST, markersize=5, label="recall")
-        axes.set_yticks(at, [pages.short(line["class"], 14) for line in shown])
+        axes.set_yticks(at, [charts.short(line["class"], 14) for line in shown])
         axes.set_ylim(len(shown) - 0.5, -0.5)
         axes.set_xlabel("%")
         axes.figure.legend(
@@ -168,8 +165,8 @@ def _recall(classes: list[dict[str, Any]]) -> Picture:
         f" of {plain(best['class'])}.{some}"
     )
     table = table_of(ClassRow, classes)
-    size = (360, min(pages.bars_height(len(shown)), 560))
-    return pages.picture("Recall and precision", text, paint, size=size, table=table)
+    size = (360, min(charts.bars_height(len(shown)), 560))
+    return charts.picture("Recall and precision", text, paint, size=size, table=table)
 
 
 def _ranking(r: dict[str, Any]) -> Section:
@@ -199,7 +196,7 @@ def _ranking(r: dict[str, Any]) -> Section:
         shown = f" Only that corner is shown, from {NEAR} on." if near else ""
         text = f"{which} The nearer to the {corner} corner, the better; {area} {number(value)}{mean}.{shown}"
         paint = partial(_paint_curves, curves, curve, near, len(r["classes"]) > 2)
-        parts.append(pages.picture(title, text, paint, size=(360, 320), table=table))
+        parts.append(charts.picture(title, text, paint, size=(360, 320), table=table))
     text = "How well decision values rank rows of a class before others, for every threshold."
     return Section("Ranking", text, parts=parts)
 
@@ -208,17 +205,17 @@ def _paint_curves(curves: list[dict[str, Any]], curve: str, near: bool, several:
     """near  whether all is in the best corner, and only that is drawn"""
     is_roc = curve == "roc"
     for line in curves[CURVES:]:
-        pages.context(axes, line[curve]["x"], line[curve]["y"])
-    for line, (colour, dashes, _) in zip(curves[:CURVES], pages.LOOKS, strict=False):
+        charts.context(axes, line[curve]["x"], line[curve]["y"])
+    for line, (colour, dashes, _) in zip(curves[:CURVES], charts.LOOKS, strict=False):
         x, y = line[curve]["x"], line[curve]["y"]
-        axes.plot(x, y, color=colour, linestyle=dashes, label=pages.short(line["class"]))
+        axes.plot(x, y, color=colour, linestyle=dashes, label=charts.short(line["class"]))
     within = (0.0, 1.0, 0.0, 1.0)
     if near:
         within = (0.0, round(1 - NEAR, 3), NEAR, 1.0) if is_roc else (NEAR, 1.0, NEAR, 1.0)
     names = ("false positive rate", "true positive rate (recall)") if is_roc else ("recall", "precision")
-    pages.unit_square(axes, *names, within)
+    charts.unit_square(axes, *names, within)
     if is_roc:
-        pages.context(axes, [0, 1], [0, 1])
+        charts.context(axes, [0, 1], [0, 1])
     if several:
         axes.legend(loc="lower right" if is_roc else "lower left", frameon=False)
 
@@ -234,16 +231,16 @@ def _reliability(r: dict[str, Any]) -> Section:
 
     def paint(axes: Any) -> None:
         """Within the range of the rows."""
-        pages.context(axes, [low, high], [low, high])
+        charts.context(axes, [low, high], [low, high])
         axes.plot(stated, so, color=FIRST, marker="o")
-        pages.unit_square(axes, "stated probability", "observed fraction", (low, high, low, high))
+        charts.unit_square(axes, "stated probability", "observed fraction", (low, high, low, high))
 
     text = (
         f"Rows in {len(bins)} bins by the probability of {of}. On the dotted line the probability is exact;"
         f" the mean deviation is {percent(r['calibration_error'], 2)}. Log-loss {number(r['log_loss'])}."
     )
     table = table_of(ReliabilityBin, bins)
-    drawn = pages.picture("Reliability", text, paint, size=(360, 320), table=table)
+    drawn = charts.picture("Reliability", text, paint, size=(360, 320), table=table)
     parts = [drawn, *([_thresholds(r)] if r.get("thresholds") else [])]
     return Section("Probabilities", "Whether probabilities are calibrated.", parts=parts)
 
@@ -253,23 +250,23 @@ def _thresholds(r: dict[str, Any]) -> Picture:
     share = [line["rows"] / (r["n_samples"] - r["n_bad"]) for line in thresholds]
 
     def paint(axes: Any) -> None:
-        for (colour, dashes, _), name in zip(pages.LOOKS, ("precision", "recall"), strict=False):
+        for (colour, dashes, _), name in zip(charts.LOOKS, ("precision", "recall"), strict=False):
             values = [line[name] for line in thresholds]
             axes.plot(share, values, color=colour, linestyle=dashes, marker="o", label=name)
-        pages.log_x(axes)
+        charts.log_x(axes)
         axes.set_ylim(0.0, 1.0)
         axes.set_xlabel("fraction of flagged rows")
         axes.set_ylabel("precision, recall")
         axes.legend(loc="best", frameon=False)
 
     text = (
-        f"Rows are flagged as {pages.short(r['classes'][1]['class'])} if its probability is at least a"
+        f"Rows are flagged as {charts.short(r['classes'][1]['class'])} if its probability is at least a"
         " threshold. Gain is precision as a multiple of the fraction of the class in all rows."
     )
     if r.get("threshold") is not None:
         text += f" Here labels follow a threshold of {number(r['threshold'], 4)}."
     table = table_of(ThresholdFigures, thresholds)
-    return pages.picture("Thresholds", text, paint, size=(360, 320), table=table)
+    return charts.picture("Thresholds", text, paint, size=(360, 320), table=table)
 
 
 PARTS = ("X", "y", "scores.zarr")  # parts of the named object
@@ -382,15 +379,15 @@ def _histogram(r: dict[str, Any], low: float, high: float, table: Table) -> Pict
     unit, words = _unit(bars["edges"])
 
     def paint(axes: Any) -> None:
-        pages.histogram(axes, [edge / unit for edge in bars["edges"]], bars["rows"])
-        axes.axvline(0.0, color=INK, linewidth=1.0, linestyle=pages.LOOKS[2][1])
+        charts.histogram(axes, [edge / unit for edge in bars["edges"]], bars["rows"])
+        axes.axvline(0.0, color=INK, linewidth=1.0, linestyle=charts.LOOKS[2][1])
         axes.set_xlabel(f"residual{words}")
 
     text = (
         "Rows by residual; the dotted line is a residual of 0. The bars at both ends hold the tails, a"
         f" hundredth of the rows. 5 % of rows are below {number(low)}, 5 % above {number(high)}."
     )
-    return pages.picture("Residuals", text, paint, table=table)
+    return charts.picture("Residuals", text, paint, table=table)
 
 
 def _by_prediction(ranges: list[dict[str, Any]]) -> Picture:
@@ -399,8 +396,8 @@ def _by_prediction(ranges: list[dict[str, Any]]) -> Picture:
     (across, x_words), (up, y_words) = _unit(x), _unit(low, high)
 
     def paint(axes: Any) -> None:
-        pages.band(axes, np.array(x) / across, *(np.array(part) / up for part in (low, middle, high)))
-        axes.axhline(0.0, color=INK, linewidth=1.0, linestyle=pages.LOOKS[2][1])
+        charts.band(axes, np.array(x) / across, *(np.array(part) / up for part in (low, middle, high)))
+        axes.axhline(0.0, color=INK, linewidth=1.0, linestyle=charts.LOOKS[2][1])
         axes.set_xlabel(f"prediction{x_words}")
         axes.set_ylabel(f"residual{y_words}")
 
@@ -417,7 +414,7 @@ def _by_prediction(ranges: list[dict[str, Any]]) -> Picture:
             for p, line, lo, m, hi in zip(x, ranges, low, middle, high, strict=True)
         ],
     )
-    return pages.picture("Residuals by prediction", text, paint, table=table)
+    return charts.picture("Residuals by prediction", text, paint, table=table)
 
 
 def _leaves(r: dict[str, Any]) -> Section:
@@ -437,7 +434,7 @@ def _leaves(r: dict[str, Any]) -> Section:
     def paint(axes: Any) -> None:
         size = np.clip(120 * rows / rows.max(), 4, 120)
         axes.scatter(trained, shown, s=size, color=FIRST, alpha=0.5, linewidths=0.8, edgecolors=FIRST)
-        pages.log_x(axes)
+        charts.log_x(axes)
         axes.set_xlabel("training rows of the leaf")
         axes.set_ylabel("wrong rows, %" if share else f"RMSE{words}")
         axes.set_ylim(0, 1.1 * max(shown.max(), 1e-9))  # The dot at the top is whole.
@@ -462,7 +459,7 @@ def _leaves(r: dict[str, Any]) -> Section:
         ],
         "The leaves that add most to the error",
     )
-    drawn = pages.picture("Errors of leaves", text, paint)
+    drawn = charts.picture("Errors of leaves", text, paint)
     return Section(
         "Errors by region",
         "A leaf is a region of the data with its own small model.",
@@ -505,12 +502,12 @@ def _outlines(line: dict[str, Any]) -> Picture:
     shares = [[100 * part[key] for part in bins] for key in ("training_share", "share")]
 
     def paint(axes: Any) -> None:
-        pages.outlines(axes, names, *shares)
+        charts.outlines(axes, names, *shares)
 
     text = f"Fractions of rows by bin. The stability index of {name} is {number(line['psi'], 3)}."
     lines = [[n, f"{a:.2f} %", f"{b:.2f} %"] for n, a, b in zip(names, *shares, strict=True)]
     table = Table(["bin", "in training", "rows now"], lines)
-    return pages.picture(f"{name} now and in training", text, paint, table=table)
+    return charts.picture(f"{name} now and in training", text, paint, table=table)
 
 
 def _compared(line: dict[str, Any]) -> list[str]:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import zarr
 
-from dcpred.cost import CostParts, cost_parts
 from dcpred.datasets.schema_text import schema_texts
 from dcpred.execution.progress import counted
 from dcpred.runs.latest import LINK, MANIFEST, PLAN, SETTINGS, run_meant
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.manifest import Manifest
+from dcpred.serving.cost import CostParts, cost_parts
 from dcpred.training.column_report import MapFacts, describe_map, map_in_words
 from dcpred.training.reports import TrainReport, term_texts
 from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records

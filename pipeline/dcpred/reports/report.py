@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from dcpred import pages
-from dcpred.cost import predict_cost
 from dcpred.evaluation.evaluate import evaluate, without_infinite
 from dcpred.execution.progress import reporter, reporting, show, show_step
 from dcpred.execution.workers import one_line
 from dcpred.extensions import REPORTS, registered
-from dcpred.pages import (
+from dcpred.pages import charts
+from dcpred.pages.page import (
     Page,
     Picture,
     Report,
@@ -31,7 +30,8 @@ from dcpred.pages import (
     percent,
     render,
 )
-from dcpred.parameters import documented
+from dcpred.public.parameters import documented
+from dcpred.public.results import plain
 from dcpred.refreshing.root import RootStatus, RunLine, root_status
 from dcpred.reports.evaluation_page import (
     evaluation_facts,
@@ -46,8 +46,8 @@ from dcpred.reports.run_page import Run, open_run, run_page
 from dcpred.results.stored_scores import open_stored
 from dcpred.runs.latest import PLAN, RUNS, SETTINGS, run_meant
 from dcpred.runs.ledger import open_ledger
-from dcpred.serving import ServedModel
-from dcpred.summary import plain
+from dcpred.serving.cost import predict_cost
+from dcpred.serving.served_model import ServedModel
 from dcpred.training.column_report import describe_map, map_in_words
 from dcpred.training.quality import (
     interval_words,
@@ -172,8 +172,8 @@ def _sizes(rows: dict[str, Any], sizes: Any) -> Picture:
     counts = np.histogram(np.maximum(sizes, 1), edges)[0]
 
     def paint(axes: Any) -> None:
-        pages.histogram(axes, edges, counts)
-        pages.log_x(axes)
+        charts.histogram(axes, edges, counts)
+        charts.log_x(axes)
         axes.set_xlabel("training rows of a leaf")
         axes.set_ylabel("leaves")
 
@@ -187,7 +187,7 @@ def _sizes(rows: dict[str, Any], sizes: Any) -> Picture:
         ["share of leaves", "have rows up to"],
         [[percent(float(s), 0), f"{int(n):,}"] for s, n in zip(shares, quantiles, strict=True)],
     )
-    return pages.picture("Sizes of leaves", text, paint, table=table)
+    return charts.picture("Sizes of leaves", text, paint, table=table)
 
 
 def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
@@ -230,7 +230,7 @@ def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:
     table = Table(["feature", "share", "mean", "standard deviation"], lines)
     values, axis = [100 * float(shares[j]) for j in shown], "fraction of squared distances, %"
     drawn = [called(j) for j in shown], values, [f"{v:.1f}" for v in values]
-    return pages.bar_picture("Composition of distances", text, *drawn, axis, table)
+    return charts.bar_picture("Composition of distances", text, *drawn, axis, table)
 
 
 def _cost(held: dict[str, Any]) -> Picture | None:
@@ -246,7 +246,7 @@ def _cost(held: dict[str, Any]) -> Picture | None:
         f" linear prediction x @ w of the same row. The largest part is: {most}."
     )
     table = Table(["part", "linear predictions"], [[*line] for line in zip(names, shown, strict=True)])
-    return pages.bar_picture("Cost of a row", text, names, values, shown, "linear predictions", table)
+    return charts.bar_picture("Cost of a row", text, names, values, shown, "linear predictions", table)
 
 
 def settings_section(settings: dict[str, Any]) -> Section:
@@ -298,7 +298,7 @@ def seconds_picture(what: str, seconds: dict[str, float]) -> Picture:
     table = Table(["step", "seconds"], [[step, f"{took:,.2f}"] for step, took in seconds.items()])
     values = list(seconds.values())
     drawn = list(seconds), values, [f"{v:,.1f}" for v in values]
-    return pages.bar_picture(f"Time of {what.lower()}", text, *drawn, "seconds", table)
+    return charts.bar_picture(f"Time of {what.lower()}", text, *drawn, "seconds", table)
 
 
 def search_page(name: str, search: dict[str, Any]) -> Page:
@@ -412,7 +412,7 @@ def _frontier(points: list[dict[str, Any]], chosen: dict[str, Any]) -> Picture:
     ]
     shape = [head for head, _ in headlines(Point, chosen)]
     heads = ["cost", name, *shape, "scaling", "within the budget"]
-    return pages.picture("Frontier", text, paint, size=(360, 280), table=Table(heads, lines))
+    return charts.picture("Frontier", text, paint, size=(360, 280), table=Table(heads, lines))
 
 
 RUNS_SHOWN = 50

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from dcpred import pages
-from dcpred.pages import Line, Page, Picture, Section, Table, counted, number, percent
+from dcpred.pages import charts
+from dcpred.pages.charts import Line
+from dcpred.pages.page import Page, Picture, Section, Table, counted, number, percent
+from dcpred.public.results import plain
 from dcpred.reports.evaluation_page import (
     compared,
     evaluation_facts,
@@ -23,7 +25,6 @@ from dcpred.results.stored_scores import open_stored
 from dcpred.runs.bad_rows import without_score
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.status import RunStatus, run_status
-from dcpred.summary import plain
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray, Status
@@ -185,7 +186,7 @@ def _labels_over_rows(groups: list[Group], drawn: list[int], classes: list[str])
     x = [g.middle for g in groups]
 
     def paint(axes: Any) -> None:
-        pages.lines(axes, [Line(classes[i], x, 100 * shares[:, i]) for i in drawn])
+        charts.lines(axes, [Line(classes[i], x, 100 * shares[:, i]) for i in drawn])
         _row_axes(axes, "fraction of labels, %")
 
     spread = shares.max(axis=0) - shares.min(axis=0)
@@ -198,7 +199,7 @@ def _labels_over_rows(groups: list[Group], drawn: list[int], classes: list[str])
     )
     cells = [[percent(float(row[i])) for i in drawn] for row in shares]
     table = _by_groups([plain(classes[i]) for i in drawn], groups, cells)
-    return pages.picture("Labels over the rows", text, paint, table=table, size=(360, 260))
+    return charts.picture("Labels over the rows", text, paint, table=table, size=(360, 260))
 
 
 def _by_groups(heads: list[str], groups: list[Group], cells: list[list[str]]) -> Table:
@@ -209,7 +210,7 @@ def _by_groups(heads: list[str], groups: list[Group], cells: list[list[str]]) ->
 
 def _row_axes(axes: Any, y: str) -> None:
     """Names of the axes of a plot over the rows."""
-    pages.thousands_x(axes)
+    charts.thousands_x(axes)
     axes.set_xlabel("row")
     axes.set_ylabel(y)
 
@@ -251,7 +252,7 @@ def _histogram(what: str, edges: FloatArray, counts: IntArray) -> Picture:
     density = bars / np.diff(ends)
 
     def paint(axes: Any) -> None:
-        pages.histogram(axes, ends, density)
+        charts.histogram(axes, ends, density)
         axes.set_yticks([])
         axes.set_ylabel("density of rows")
         axes.set_xlabel(what[:-1])
@@ -266,7 +267,7 @@ def _histogram(what: str, edges: FloatArray, counts: IntArray) -> Picture:
         for a, b, n in zip(ends[:-1], ends[1:], bars, strict=True)
         if n
     ]
-    return pages.picture(what.capitalize(), text, paint, table=Table([what, "rows"], lines))
+    return charts.picture(what.capitalize(), text, paint, table=Table([what, "rows"], lines))
 
 
 def _over_rows(what: str, edges: FloatArray, groups: list[Group]) -> Picture:
@@ -274,7 +275,7 @@ def _over_rows(what: str, edges: FloatArray, groups: list[Group]) -> Picture:
     x = [g.middle for g in groups]
 
     def paint(axes: Any) -> None:
-        pages.band(axes, x, quantiles[:, 0], quantiles[:, 1], quantiles[:, 2])
+        charts.band(axes, x, quantiles[:, 0], quantiles[:, 1], quantiles[:, 2])
         _row_axes(axes, what[:-1])
 
     text = (
@@ -284,7 +285,7 @@ def _over_rows(what: str, edges: FloatArray, groups: list[Group]) -> Picture:
     )
     cells = [[number(float(v)) for v in row] for row in quantiles]
     table = _by_groups(["5 %", "median", "95 %"], groups, cells)
-    return pages.picture(f"{what.capitalize()} over the rows", text, paint, table=table)
+    return charts.picture(f"{what.capitalize()} over the rows", text, paint, table=table)
 
 
 def drift(
@@ -328,11 +329,11 @@ def contributions(output: str) -> Section:
     shown = sorted(range(len(names) - 1), key=lambda j: -mean[j])[:DRAWN_PARTS]  # the average comes last
     if not len(values) or not mean[shown].any():
         return Section("Contributions")
-    labels, height = [names[j] for j in shown], pages.bars_height(len(shown))
+    labels, height = [names[j] for j in shown], charts.bars_height(len(shown))
     drawn = labels, mean[shown], [number(v, 3) for v in mean[shown]]
 
     def swarm(axes: Any) -> None:
-        pages.swarm(axes, labels, values[:, shown])
+        charts.swarm(axes, labels, values[:, shown])
         axes.set_xlabel("contribution to the decision value")
 
     table = Table(
@@ -350,8 +351,8 @@ def contributions(output: str) -> Section:
         "Contributions",
         text,
         parts=[
-            pages.bar_picture("Which columns matter", first, *drawn, "mean absolute contribution", table),
-            pages.picture("Contributions by row", every, swarm, size=(360, height + 40)),
+            charts.bar_picture("Which columns matter", first, *drawn, "mean absolute contribution", table),
+            charts.picture("Contributions by row", every, swarm, size=(360, height + 40)),
         ],
     )
 
@@ -376,9 +377,9 @@ def _stability(groups: list[Group], model: Model) -> Picture:
     x = [g.middle for g in groups]
 
     def paint(axes: Any) -> None:
-        pages.lines(axes, [Line("", x, psi)])
+        charts.lines(axes, [Line("", x, psi)])
         axes.set_ylim(0, max(max(psi) * 1.15, 1.3 * LARGE_PSI))
-        pages.threshold(axes, LARGE_PSI, "large")
+        charts.threshold(axes, LARGE_PSI, "large")
         _row_axes(axes, "stability index")
 
     beyond = sum(value > LARGE_PSI for value in psi)
@@ -388,7 +389,7 @@ def _stability(groups: list[Group], model: Model) -> Picture:
         f" is {number(max(psi), 3)}. A small sample alone makes it larger than 0."
     )
     table = _by_groups(["stability index"], groups, [[number(value, 3)] for value in psi])
-    return pages.picture("Drift over the rows", text, paint, table=table)
+    return charts.picture("Drift over the rows", text, paint, table=table)
 
 
 def _moved(features: dict[str, Any], names: tuple[str, ...] | None) -> Table:
@@ -461,7 +462,7 @@ def workers(gathered: Gathered) -> Section:
             f"{len(known):,} workers: from {min(rates):,.0f} to {max(rates):,.0f} rows a second while they"
             f" worked.{some}"
         )
-    speed = pages.bar_picture(
+    speed = charts.bar_picture(
         "Speed of workers", text, *bars, "rows per second of work", table, thousands=True
     )
     parts = (

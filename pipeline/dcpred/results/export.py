@@ -16,11 +16,11 @@ import pyarrow as pa
 import zarr
 
 from dcpred.execution.progress import show, show_step
-from dcpred.public import typed
+from dcpred.public.functions import typed
+from dcpred.public.results import PublicResult, and_more, plain
 from dcpred.results.stored_scores import StoredScores, open_stored
 from dcpred.runs.input_identity import arrays_beside, same_rows
 from dcpred.runs.ledger import open_ledger
-from dcpred.summary import Summary, and_more, plain
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import Status
@@ -120,7 +120,7 @@ def _columns_text(r: Mapping[str, Any]) -> str:
 
 
 @result_class
-class Exported(Summary):
+class Exported(PublicResult):
     """The exported table."""
 
     output: str = result_field("Path or address of the run.")

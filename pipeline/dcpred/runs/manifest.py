@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dcpred.execution.block_plan import BlockPlan
 from dcpred.execution.events import by_name, is_heard, record_event
-from dcpred.plan import BlockPlan
+from dcpred.public.results import PublicResult, and_more, memory_text, speed_text
 from dcpred.runs.bad_rows import names_of_features, unscored_text, without_score
 from dcpred.runs.latest import PLAN
 from dcpred.runs.ledger import FORMAT, VERSION, Ledger
-from dcpred.summary import Summary, and_more, memory_text, speed_text
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.model.compact_model import Model
@@ -142,7 +142,7 @@ def _bad_rows_text(r: Mapping[str, Any]) -> str | None:
 
 
 @result_class
-class ScoreReport(Summary):
+class ScoreReport(PublicResult):
     """The result of a scoring run."""
 
     output: str = result_field("Path or address of the output.", line="output", unit=Unit.TEXT)

@@ -7,11 +7,11 @@ from typing import Any
 
 from dcpred.execution.lease import lock_holder
 from dcpred.execution.progress import counted, duration
+from dcpred.public.results import PublicResult, and_more
 from dcpred.runs.bad_rows import without_score
 from dcpred.runs.delta_rows import delta_table
 from dcpred.runs.ledger import FailedBlock, Ledger, open_ledger
 from dcpred.runs.shards import Shard, known_shards, shards_at_work
-from dcpred.summary import Summary, and_more
 from dcpred_tasks.artifacts.commit_records import list_records
 from dcpred_tasks.result_fields import Unit, result_class, result_field
 
@@ -91,7 +91,7 @@ def _rows_text(r: Mapping[str, Any]) -> str:
 
 
 @result_class
-class RunStatus(Summary):
+class RunStatus(PublicResult):
     """The progress of the run of one output."""
 
     output: str = result_field("Path or address of the output.", unit=Unit.TEXT, line="output")

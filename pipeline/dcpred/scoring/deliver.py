@@ -10,7 +10,8 @@ from dcpred.execution.lease import Lease
 from dcpred.execution.pools import default_pool
 from dcpred.execution.progress import counted, show, show_step
 from dcpred.execution.workers import Pool, Workers, run_all
-from dcpred.public import typed
+from dcpred.public.functions import typed
+from dcpred.public.results import PublicResult
 from dcpred.runs import delta_tables
 from dcpred.runs.bad_rows import has_scores
 from dcpred.runs.delta_rows import delta_table
@@ -18,7 +19,6 @@ from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.status import how_to_resume, run_status
 from dcpred.scoring.planning import check_tables, with_tables
 from dcpred.scoring.request import Columns
-from dcpred.summary import Summary
 from dcpred.verification.fast_check import FastCheck, check_as_written, show_system_files
 from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, ZARR
 from dcpred_tasks.artifacts.commit_records import CommitRecord
@@ -39,7 +39,7 @@ def _rows_text(r: Mapping[str, Any]) -> str:
 
 
 @result_class
-class DeliverReport(Summary):
+class DeliverReport(PublicResult):
     """What a delivery committed."""
 
     output: str = result_field("Path or address of the output.", unit=Unit.TEXT, line="output")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from dcpred.plan import BlockPlan, Cut, is_possible, plan_scoring
+from dcpred.execution.block_plan import BlockPlan, Cut, is_possible, plan_scoring
 from dcpred.runs import delta_tables
 from dcpred.runs.input_identity import run_hash
 from dcpred.runs.ledger import same_settings, stored_run

@@ -30,8 +30,8 @@ from typing import Any
 from dcpred.datasets.located import address_of_model
 from dcpred.execution.progress import counted, show
 from dcpred.execution.workers import Workers, run_all
-from dcpred.parameters import as_for
-from dcpred.public import checked, typed
+from dcpred.public.functions import checked, typed
+from dcpred.public.parameters import as_for
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.runs.latest import INPUTS
 from dcpred.runs.ledger import Ledger, open_ledger, same_settings

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dcpred.datasets.located import address_of_model
-from dcpred.public import checked, typed
+from dcpred.public.functions import checked, typed
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.runs.manifest import ScoreReport
 from dcpred.runs.shards import Shard, parse_shard

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
+from dcpred.execution.block_plan import BlockPlan
 from dcpred.execution.interrupts import listening
 from dcpred.execution.lease import Lease, acquire_lock
 from dcpred.execution.pools import this_process
 from dcpred.execution.progress import counted, show
 from dcpred.execution.workers import Workers
-from dcpred.plan import BlockPlan
+from dcpred.public.results import PublicResult, speed_text
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report
 from dcpred.runs.shards import FOLDER, Shard
@@ -27,7 +28,6 @@ from dcpred.scoring.whole_run import (
     score_pending,
     show_how,
 )
-from dcpred.summary import Summary, speed_text
 from dcpred_tasks.errors import InterruptedRunError, RunHeldError
 from dcpred_tasks.process import peak_memory_bytes
 from dcpred_tasks.result_fields import Unit, result_class, result_field
@@ -40,7 +40,7 @@ LOOK_SECONDS = 0.5
 
 
 @result_class
-class ShardReport(Summary):
+class ShardReport(PublicResult):
     """The result of a shard that ended while others had work left."""
 
     output: str = result_field("Path or address of the output.", unit=Unit.TEXT, line="output")

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from dcpred.execution.block_plan import BlockPlan
 from dcpred.execution.lease import Lease
 from dcpred.execution.progress import counted, show, show_dashboard, show_detail
 from dcpred.execution.workers import Pool, Workers
-from dcpred.plan import BlockPlan
 from dcpred.runs.bad_rows import NO_LIMIT, no_row_scored, without_score
 from dcpred.runs.ledger import Ledger
 from dcpred.runs.manifest import Done, ScoreReport, make_manifest, make_report

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from dcpred.cost import measured_linear_ns, predict_cost
+from dcpred.execution.block_plan import plan_routing
 from dcpred.execution.interrupts import forget_signal
 from dcpred.execution.lease import LEASE_FILES, acquire_lock, check_unlocked
 from dcpred.execution.pools import started_once
 from dcpred.execution.progress import counted, show, show_detail, show_job, show_step, show_where
 from dcpred.execution.workers import InlineWorkers
-from dcpred.plan import plan_routing
+from dcpred.serving.cost import measured_linear_ns, predict_cost
 from dcpred.training.fit import (
     TrainingRequest,
     check_driver,

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from dcpred.execution.block_plan import MIB, BlockPlan, plan_routing
 from dcpred.execution.events import record_event
 from dcpred.execution.lease import check_unlocked
 from dcpred.execution.progress import show, show_at_work, show_dashboard, show_detail, show_job
 from dcpred.execution.workers import Pool, check_driver_memory
-from dcpred.plan import MIB, BlockPlan, plan_routing
 from dcpred.training.reports import TrainReport
 from dcpred.training.scratch import (
     Identity,

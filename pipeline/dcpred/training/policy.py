@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dcpred.cost import PredictedCost, predict_cost
+from dcpred.serving.cost import PredictedCost, predict_cost
 from dcpred.training.reports import Point
 from dcpred_tasks.dtypes import INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, FloatArray
 from dcpred_tasks.engine.layout import AT_ONCE

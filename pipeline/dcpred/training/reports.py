@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
-from dcpred.cost import CostParts
 from dcpred.execution.progress import counted
-from dcpred.summary import Summary, memory_text
+from dcpred.public.results import PublicResult, memory_text
+from dcpred.serving.cost import CostParts
 from dcpred.training.column_report import Gaps, MapFacts, gaps_in_words, map_in_words
 from dcpred.training.quality import (
     compared,
@@ -48,7 +48,7 @@ def term_texts(r: Mapping[str, Any]) -> dict[str, str]:
 
 
 @result_class
-class TrainReport(Summary):
+class TrainReport(PublicResult):
     """The result of a training job."""
 
     model: str = result_field("Path or address of the model.", line="model", text=_model_text)
@@ -295,7 +295,7 @@ def _trained_lines(r: Mapping[str, Any]) -> list[Any]:
 
 
 @result_class
-class TuneReport(Summary):
+class TuneReport(PublicResult):
     """The result of a search, and of the training that followed."""
 
     settings: dict[str, Any] = result_field("The chosen settings by name.")
@@ -416,7 +416,7 @@ def _held_out_text(r: Mapping[str, Any]) -> str:
 
 
 @result_class
-class ValidationReport(Summary):
+class ValidationReport(PublicResult):
     """The result of a cross-validation."""
 
     metric: str = result_field("Name of the score.", line="metric", text=lambda r: words_of(r["metric"]))

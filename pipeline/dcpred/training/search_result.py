@@ -5,7 +5,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from dcpred.pages import PAPER, drawing, frontier
+from dcpred.pages.charts import PAPER, drawing, frontier
 from dcpred.training.quality import is_share, judged, quality_name, words_of
 from dcpred.training.reports import Chosen, Decision, Finite, Reference, TuneReport, is_chosen
 from dcpred_tasks.annotations import from_document, is_allowed

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from dcpred.execution.block_plan import BLOCKS, BlockPlan
 from dcpred.execution.progress import Step, counted, show, show_step
 from dcpred.execution.workers import Workers, run_all
-from dcpred.plan import BLOCKS, BlockPlan
 from dcpred.training.column_report import columns_in_words, describe_gaps, describe_map
 from dcpred.training.reports import TrainReport
 from dcpred.training.scratch import Identity

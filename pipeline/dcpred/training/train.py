@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dcpred.cost import cost_parts
 from dcpred.datasets.located import Addresses, check_names, check_target, located
 from dcpred.datasets.split_rules import folds_of_data
 from dcpred.execution.pools import chosen_pool
 from dcpred.execution.progress import show
-from dcpred.public import option_of, typed
+from dcpred.public.functions import option_of, typed
+from dcpred.serving.cost import cost_parts
 from dcpred.training.reports import TrainReport, TuneReport
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import read_model

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dcpred.cost import PredictedCost
 from dcpred.execution.progress import Step
 from dcpred.execution.workers import Workers, run_all
+from dcpred.serving.cost import PredictedCost
 from dcpred.training.metrics import ERROR, LOG_LOSS, SQUARED, Metric, check_held_classes, compare, metric_of
 from dcpred.training.policy import (
     CLASSES,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dcpred.public import option_of, typed
+from dcpred.public.functions import option_of, typed
 from dcpred.training.reports import TuneReport, with_cost
 from dcpred.training.search_result import check_plot, draw_frontier
 from dcpred.training.train import chosen_settings, run_training

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred.datasets.split_rules import folds_of_data
+from dcpred.execution.block_plan import plan_routing
 from dcpred.execution.pools import chosen_pool, started_once
 from dcpred.execution.progress import show
-from dcpred.plan import plan_routing
-from dcpred.public import typed
+from dcpred.public.functions import typed
 from dcpred.training.reports import FoldReport, ValidationReport
 from dcpred.training.train import chosen_settings, training_data
 from dcpred_tasks.artifacts.model_artifact import read_model

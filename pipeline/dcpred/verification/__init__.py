@@ -1,4 +1,4 @@
 """Verification of an output: its metadata, its blocks with their commit records, and its Delta table.
 
-May import: dcpred.runs, dcpred.execution, dcpred.public, dcpred.summary, and dcpred_tasks.
+May import: dcpred.runs, dcpred.execution, dcpred.public, and dcpred_tasks.
 """

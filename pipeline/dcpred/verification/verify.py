@@ -12,13 +12,13 @@ import numpy as np
 from dcpred.execution.pools import chosen_pool
 from dcpred.execution.progress import counted, show_step, show_where
 from dcpred.execution.workers import Workers, run_all
-from dcpred.public import typed
+from dcpred.public.functions import typed
+from dcpred.public.results import PublicResult
 from dcpred.runs import delta_tables
 from dcpred.runs.delta_rows import delta_table
 from dcpred.runs.latest import runs_of_parts
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred.runs.status import LIMITED
-from dcpred.summary import Summary
 from dcpred.verification.fast_check import FastCheck
 from dcpred_tasks.artifacts.block_files import Finding, Kind
 from dcpred_tasks.artifacts.commit_records import ScoreRun
@@ -97,7 +97,7 @@ def _findings_text(r: Mapping[str, Any]) -> list[str]:
 
 
 @result_class
-class VerifyReport(Summary):
+class VerifyReport(PublicResult):
     """The result of a verification."""
 
     output: str = result_field("Path or address of the output.", unit=Unit.TEXT, line="output")

@@ -25,7 +25,7 @@ BOUNDS = ("lower", "upper")  # on the distance of a triangle point
 @dataclass(frozen=True)
 class Prices:
     """Nanoseconds that the engine takes for a row, by operation; numbers, or arrays with one for each leaf
-    (dcpred.cost explains them).
+    (dcpred.serving.cost explains them).
 
     of_group      kernel values of `lanes` landmarks, computed together
     of_lane       each of these lanes in the sum of one output

@@ -11,7 +11,7 @@ LONGEST = 60  # letters of a value
 MOST = 12  # values that `repr` shows
 
 
-class Summary:
+class PublicResult:
     """Mixin of frozen dataclasses, made with `repr=False`: a short `repr`, a table in a notebook, and the
     keys that the command prints with --json.
     """

@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from dcpred.execution.progress import reporter, reporting
-from dcpred.parameters import documented
+from dcpred.public.parameters import documented
 from dcpred_tasks.annotations import in_words, is_allowed
 from dcpred_tasks.errors import DcpredError, SettingsError
 from dcpred_tasks.storage.once import reading_once

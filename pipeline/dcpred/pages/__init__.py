@@ -1,0 +1,4 @@
+"""Pages of HTML and the charts that they hold.
+
+May import: dcpred.public, dcpred.version, and dcpred_tasks.
+"""
