@@ -65,7 +65,7 @@ struct Scan {
         int64_t count = s.held[row];
         for (; bits != 0; bits &= bits - 1) {
             const int64_t lane = __builtin_ctz(bits), number = strip * LANES + lane;
-            if (number >= s.n_pool || number == s.own[row]) continue;
+            if (number >= s.n_pool || number == s.pool_row[row]) continue;
             own.distance[count] = distance[lane], own.number[count++] = (int32_t)number;
         }
         if (count > s.room - LANES) {

@@ -140,7 +140,7 @@ struct Search {
     Array<float> root;
     Array<int64_t> used;
     Array<float> rows;
-    Array<int64_t> own;
+    Array<int64_t> pool_row;
     Array<float> pool;
     Array<int64_t> held;
     Array<float> limit;

@@ -54,7 +54,7 @@ struct Learner {
         for (int64_t f = 0; f < s.columns; f++) s.root[f] = (float)__builtin_sqrt(__builtin_exp(p.log_w[f]));
         for (int64_t row = 0; row < s.held.size; row++) {
             const int64_t own = row < p.n_anchors ? p.anchors[round * p.n_anchors + row] : -1;
-            s.own[row] = own;
+            s.pool_row[row] = own;
             for (int64_t f = 0; f < s.columns; f++) s.given[row * s.columns + f] = s.source[(own < 0 ? 0 : own) * s.columns + f];
         }
         Scan{s}.run();
@@ -63,7 +63,7 @@ struct Learner {
                 const int64_t near = s.number[row * s.room + j], at = row * MOST_NEAR + j;
                 const double target = p.target[near];
                 p.near_weight[at] = (float)p.weight[near];
-                p.near_target[at] = p.classes ? (double)(target == p.target[s.own[row]]) : target;
+                p.near_target[at] = p.classes ? (double)(target == p.target[s.pool_row[row]]) : target;
                 const float *here = s.given.at(row * s.columns, s.columns), *there = s.source.at(near * s.columns, s.columns);
                 float *squares = p.squares.at(row * s.columns * MOST_NEAR, s.columns * MOST_NEAR) + j;
                 for (int64_t f = 0; f < s.columns; f++) squares[f * MOST_NEAR] = (here[f] - there[f]) * (here[f] - there[f]);
@@ -73,7 +73,7 @@ struct Learner {
     // Add the derivatives of the loss of an anchor by w, with its share in the loss.
     INLINE_MEMBER void add(int64_t row, double share) const {
         const float *squares = p.squares.at(row * s.columns * MOST_NEAR, s.columns * MOST_NEAR);
-        const double *t = p.near_target.at(row * MOST_NEAR, MOST_NEAR), y = p.target[s.own[row]];
+        const double *t = p.near_target.at(row * MOST_NEAR, MOST_NEAR), y = p.target[s.pool_row[row]];
         Floats D[2] = {}, P[2], by_square[2];
         for (int64_t f = 0; f < s.columns; f++) {
             const Floats w = every(s.root[f]);
@@ -116,10 +116,10 @@ struct Learner {
             for (int64_t part = 0; part < p.steps; part++) {
                 const int64_t first = part * p.batch;
                 double weight = 0.0;
-                for (int64_t i = 0; i < p.batch; i++) weight += p.weight[s.own[(first + i) % m]];
+                for (int64_t i = 0; i < p.batch; i++) weight += p.weight[s.pool_row[(first + i) % m]];
                 for (int64_t i = 0; i < p.sums.size; i++) p.sums[i] = 0.0f;
                 for (int64_t f = 0; f < s.columns; f++) s.root[f] = (float)__builtin_exp(p.log_w[f]);
-                for (int64_t i = 0; i < p.batch; i++) add((first + i) % m, p.weight[s.own[(first + i) % m]] / weight);
+                for (int64_t i = 0; i < p.batch; i++) add((first + i) % m, p.weight[s.pool_row[(first + i) % m]] / weight);
                 step(++number, n_steps, slope_left, square_left);
             }
         }

@@ -70,8 +70,8 @@ def fit_calibration(
     rare = class_shares(target, weight, n_classes).max() >= RARE_SHARE
     knot = _knots(decision, weight / weight.mean(), rare)
     if len(knot) == 1:  # Decision values are uninformative.
-        found, offset = _of_shares(knot, prior, none) if moves else (_flat(knot, prior), none)
-        return replace(found, weight=factors), offset
+        calibration, offset = _of_shares(knot, prior, none) if moves else (_flat(knot, prior), none)
+        return replace(calibration, weight=factors), offset
     several = n_classes > 2 and moves
     if several:  # A common part of all classes does not change their order.
         prior = np.full(n_classes, 1.0 / n_classes)
@@ -80,11 +80,11 @@ def fit_calibration(
     start = np.concatenate([start, none]) if several else start
     limits = [(None, None), *[(-LARGEST, LARGEST)] * (len(knot) - 1), (-LARGEST, _logit(MOST_SHARE))]
     limits += [(None, None)] * (len(start) - len(limits))
-    found = minimize(problem, start, jac=True, method="L-BFGS-B", bounds=limits, options={"maxiter": STEPS})
-    calibration = problem.calibration(found.x)
+    optimum = minimize(problem, start, jac=True, method="L-BFGS-B", bounds=limits, options={"maxiter": STEPS})
+    calibration = problem.calibration(optimum.x)
     if several:
         shares = class_shares(target, weighted, n_classes)
-        moved = problem.moved(found.x)
+        moved = problem.moved(optimum.x)
         if problem.gain(calibration, moved, shares) < n_classes + 1:
             return _near_shares(decision, shares, factors)
         return calibration, -moved
@@ -127,9 +127,9 @@ def _shrunk(calibration: Calibration, problem: "_Problem") -> Calibration:
     """
     rate, weight = _logit(float(calibration.prior[1])), problem.weight
     g = np.stack([np.full(len(weight), rate), calibration.scores(problem.decision)[:, 0]])
-    constant, own = (problem.of_scores(one[:, None], calibration)[0] for one in g)
-    kept = max(1.0 - 0.5 / (constant - own), LEAST_KEPT) if constant > own else LEAST_KEPT
-    return replace(calibration, value=rate + kept * (calibration.value - rate))
+    constant, fitted = (problem.of_scores(scores[:, None], calibration)[0] for scores in g)
+    share = max(1.0 - 0.5 / (constant - fitted), LEAST_KEPT) if constant > fitted else LEAST_KEPT
+    return replace(calibration, value=rate + share * (calibration.value - rate))
 
 
 def _centred(calibration: Calibration, decision: FloatArray) -> tuple[Calibration, FloatArray]:
@@ -220,9 +220,9 @@ class _Problem:
         at = np.interp(decision.ravel(), self.knot, np.arange(m, dtype=ACC_DTYPE))
         before = np.minimum(at.astype(np.int64), m - 2)
         way, rise = at - before, np.diff(value)
-        found = self.calibration(parameters)
+        calibration = self.calibration(parameters)
         loss, d_g, d_share = self.of_scores(
-            (value[before] + way * rise[before]).reshape(decision.shape), found
+            (value[before] + way * rise[before]).reshape(decision.shape), calibration
         )
         d_value = np.bincount(before, d_g.ravel() * (1.0 - way), m)
         d_value += np.bincount(before + 1, d_g.ravel() * way, m)
@@ -234,21 +234,21 @@ class _Problem:
             gradient.append((d_g * slope * inside).sum(axis=0))
         return self._penalised(loss, np.concatenate(gradient), parameters)
 
-    def gain(self, found: Calibration, moved: FloatArray, shares: FloatArray) -> float:
+    def gain(self, calibration: Calibration, moved: FloatArray, shares: FloatArray) -> float:
         """Units of loss that a calibration of several classes takes away from that of their shares. Chance
         takes one for each number that is fitted: offsets, a slope, ε.
         """
-        own, _, _ = self.of_scores(found.scores(self.decision + moved), found)
+        loss, _, _ = self.of_scores(calibration.scores(self.decision + moved), calibration)
         p = np.broadcast_to(shares, (len(self.target), len(shares)))
         if len(self.factors):
             p = p / self.factors
             p = p / p.sum(axis=1, keepdims=True)
-        return -float(self.weight @ np.log(p[np.arange(len(p)), self.target])) - own
+        return -float(self.weight @ np.log(p[np.arange(len(p)), self.target])) - loss
 
-    def of_scores(self, g: FloatArray, found: Calibration) -> tuple[float, FloatArray, float]:
+    def of_scores(self, g: FloatArray, calibration: Calibration) -> tuple[float, FloatArray, float]:
         """−Σ w log p, its gradient by g, and its derivative by the logit of ε."""
-        share, rows = float(found.share[0]), np.arange(len(self.target))
-        q = (found.free(g) - share * self.prior) / (1.0 - share)
+        share, rows = float(calibration.share[0]), np.arange(len(self.target))
+        q = (calibration.free(g) - share * self.prior) / (1.0 - share)
         own_q, own_prior = q[rows, self.target], self.prior[self.target]
         p = (1.0 - share) * own_q + share * own_prior  # m of Calibration, until class weights are divided out
         # ∂ log p / ∂ log q of the row's class, then ∂ log q / ∂ g.

@@ -123,8 +123,8 @@ def with_codes(settings: Settings, coded: Sequence[int], places: Mapping[int, in
         settings = replace(settings, missing=_text(_placed(settings.missing, places), False))
     if settings.categorical == NONE or (not coded and places is None):
         return settings
-    own = _placed(settings.categorical, places)
-    text = _text({*own, *coded}, _looks_at_others(settings.categorical)) or AUTO
+    named = _placed(settings.categorical, places)
+    text = _text({*named, *coded}, _looks_at_others(settings.categorical)) or AUTO
     return replace(settings, categorical=text)
 
 
@@ -154,15 +154,15 @@ def check_present(setting: str, features: Sequence[int], n_features: int) -> Non
 
 
 def _absent(setting: str, feature: int, n_features: int, names: Collection[str] = ()) -> SettingsError:
-    own = f', or write "{feature}" in double quotes for the feature of that name'
+    quoted = f', or write "{feature}" in double quotes for the feature of that name'
     return SettingsError(
         f"Cannot use feature {feature} in {setting}: the data have features 0 to {n_features - 1}. Choose"
-        f" some of these{own if str(feature) in names else ''}."
+        f" some of these{quoted if str(feature) in names else ''}."
     )
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
-    lower = {one.lower(): one for one in reversed(known)}
+    lower = {candidate.lower(): candidate for candidate in reversed(known)}
     close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.7)
     return f" (did you mean {lower[close[0]]!r}?)" if close else ""
 
@@ -216,14 +216,14 @@ def _named(
         wrong = _not_codes(values)
         if wrong:
             raise FeatureError("categorical", feature, wrong, REMEDY)
-        if len(own := _with_columns(values, counts, weights)):
-            codes[feature] = own
+        if len(encoded := _with_columns(values, counts, weights)):
+            codes[feature] = encoded
         elif alone and len(features) == 1:  # In a span, some features may be constant in few rows.
             most, others = _number(values[counts.argmax()]), counts.sum() - counts.max()
             but = f", and only {others} in which it is another" if others else ""
             why = f"it is {most} in {counts.max():,} sampled rows{but}, so it has a single category"
             raise FeatureError("categorical", feature, why, REMEDY)
-    if (reach := sum(int(own[-1]) - int(own[0]) for own in codes.values())) > LARGEST_TABLE:
+    if (reach := sum(int(encoded[-1]) - int(encoded[0]) for encoded in codes.values())) > LARGEST_TABLE:
         raise SettingsError(
             f"Cannot use the features in categorical: their categories reach over {reach:,} integers, more"
             f" than {LARGEST_TABLE:,}. Number the categories of each feature from 0 on, or leave some out."
@@ -268,10 +268,10 @@ def code_candidates(sample: NDArray[np.generic], named: set[int], most: int) -> 
         values, counts = np.unique(_present(sample[:, f]), return_counts=True)
         if not FEWEST_AUTO <= len(values) <= most or _not_codes(values):
             continue
-        own = _with_columns(values, counts, counts)
-        if 1 < len(own) <= left:
+        encoded = _with_columns(values, counts, counts)
+        if 1 < len(encoded) <= left:
             codes.append(f)
-            left -= len(own)
+            left -= len(encoded)
     return sorted(codes)
 
 
@@ -287,8 +287,8 @@ def _with_columns(
     """The values of a feature that have a column: all but that of most weight, and those of few rows."""
     often = counts >= min(RAREST, counts.max())
     often[weights.argmax()] = False
-    kept: NDArray[np.generic] = values[often]
-    return kept
+    encoded: NDArray[np.generic] = values[often]
+    return encoded
 
 
 LARGEST_ROUNDING = 1e-3  # rounding of a mean by single precision, in standard deviations of the target
@@ -331,9 +331,9 @@ def target_coded(schema: Schema | None, settings: Settings) -> CodedFeatures:
     if schema is None:
         return NOT_CODED
     named = set(numbers(settings.categorical))
-    own = {f: one for f, one in ((s.start, c) for c, s in schema.spans) if isinstance(one, TargetCodes)}
-    kept = sorted(set(own) - named)
-    return CodedFeatures(tuple(kept), tuple(own[f].gap + 1 for f in kept))
+    columns = {span.start: column for column, span in schema.spans if isinstance(column, TargetCodes)}
+    features = sorted(set(columns) - named)
+    return CodedFeatures(tuple(features), tuple(columns[f].gap + 1 for f in features))
 
 
 @dataclass(frozen=True)
@@ -421,16 +421,16 @@ class CrossFitted:
 
     def survey(self, survey: Survey) -> Survey:
         """A survey of stored rows as one of encoded ones. Means are missing where their categories are."""
-        source, own = self.encoding.source, self.columns
+        source, encoded = self.encoding.source, self.columns
         minimum, maximum = survey.minimum[source], survey.maximum[source]
-        minimum[own], maximum[own] = self.limits[:, own]
+        minimum[encoded], maximum[encoded] = self.limits[:, encoded]
         gaps = survey.gaps[source]
-        return replace(survey, minimum=minimum, maximum=maximum, gaps=gaps, means=tuple(own.tolist()))
+        return replace(survey, minimum=minimum, maximum=maximum, gaps=gaps, means=tuple(encoded.tolist()))
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """Its arrays by name, without folds, for `cross_fitted_of`."""
-        own = {"n_features": np.array(self.encoding.n_features), "tables": self.tables}
-        return {**self.encoding.arrays(), **own, "limits": self.limits}
+        fitted = {"tables": self.tables, "limits": self.limits}
+        return {**self.encoding.arrays(), "n_features": np.array(self.encoding.n_features), **fitted}
 
 
 def cross_fitted_of(arrays: Mapping[str, NDArray[Any]], folds: Folds) -> CrossFitted:
@@ -455,7 +455,7 @@ def fit_target_means(
     """
     n_classes, n_positions = len(survey.classes), sum(coded.size)
     _check_size(coded, n_classes, n_positions, names)
-    middle = float(np.mean([float(one.centre) for one in parts if len(one.cell)] or [0.0]))
+    middle = float(np.mean([float(of_part.centre) for of_part in parts if len(of_part.cell)] or [0.0]))
     sums = (
         _of_numbers(parts, middle, folds.n_parts, n_positions)
         if not n_classes
@@ -473,13 +473,13 @@ def fit_target_means(
 
     part = np.arange(folds.n_parts)
     held = [np.zeros(len(part), bool), *map(folds.out_of, range(folds.count))]
-    tables = np.stack([[table(~(out | (part == own))) for own in part] for out in held])
+    tables = np.stack([[table(~(out | (part == number))) for number in part] for out in held])
     encoding = coded.encoding(len(survey.minimum), table(np.ones(len(part), bool)))
     limits, there = np.full((2, encoding.n_columns), np.nan), sums[:, :, 0] > 0
     for number in range(len(coded.feature)):
-        own = slice(encoding.at[number], encoding.at[number + 1])
-        if (some := there[:, own]).any():
-            means = tables[0][:, own][some]
+        span = slice(encoding.at[number], encoding.at[number + 1])
+        if (some := there[:, span]).any():
+            means = tables[0][:, span][some]
             limits[:, encoding.columns(number)] = means.min(axis=0), means.max(axis=0)
     return CrossFitted(encoding, tables, limits, folds)
 
@@ -508,25 +508,25 @@ def _of_classes(
     each mean: y is 1 for its class and else 0. Two classes have one mean, of the second.
     """
     counts = np.zeros((n_parts * n_positions, len(classes)))
-    for one in parts:
-        counts[one.cell[:, None], np.searchsorted(classes, one.classes)] += one.value
-    own = counts if len(classes) > 2 else counts[:, 1:]
-    sums = np.concatenate([counts.sum(axis=1, keepdims=True), own, own], axis=1)
+    for of_part in parts:
+        counts[of_part.cell[:, None], np.searchsorted(classes, of_part.classes)] += of_part.value
+    with_means = counts if len(classes) > 2 else counts[:, 1:]
+    sums = np.concatenate([counts.sum(axis=1, keepdims=True), with_means, with_means], axis=1)
     return sums.reshape(n_parts, n_positions, -1)
 
 
 def _of_numbers(parts: Sequence[TargetSums], middle: float, n_parts: int, n_positions: int) -> FloatArray:
     """The same of numbers, (n_parts, n_positions, 3), counted from `middle`."""
     sums = np.zeros((n_parts * n_positions, 3))
-    for one in parts:
-        weight, total, square = one.value.T
-        off = float(one.centre) - middle
+    for of_part in parts:
+        weight, total, square = of_part.value.T
+        off = float(of_part.centre) - middle
         moved: list[FloatArray] = [
             weight,
             total + off * weight,
             square + 2 * off * total + off * off * weight,
         ]
-        sums[one.cell] += np.stack(moved, axis=1)
+        sums[of_part.cell] += np.stack(moved, axis=1)
     return sums.reshape(n_parts, n_positions, 3)
 
 
@@ -540,11 +540,11 @@ def _means(sums: FloatArray, first: int) -> FloatArray:
     weight, (total, square) = sums[:, :1], np.split(sums[:, 1:], 2, axis=1)
     mean, variance = _moments(sums, first)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        own = total / weight
-        spread = np.maximum(square / weight - own**2, 0.0)
+        unshrunk = total / weight
+        spread = np.maximum(square / weight - unshrunk**2, 0.0)
         share = variance * weight / (variance * weight + spread)
-        found = share * own + (1.0 - share) * mean
-    return np.asarray(np.where(np.isfinite(found), found, mean))
+        shrunk = share * unshrunk + (1.0 - share) * mean
+    return np.asarray(np.where(np.isfinite(shrunk), shrunk, mean))
 
 
 def _moments(sums: FloatArray, first: int) -> tuple[FloatArray, FloatArray]:

@@ -233,7 +233,7 @@ class Search(NamedTuple):
     """int64 (n_features,), the columns with a factor."""
     rows: SingleArray
     """float32 (n_rows, n_features), −2 times the rows, times √w."""
-    own: IntArray
+    pool_row: IntArray
     """int64 (n_rows,), the row's number in the pool, or −1."""
     pool: SingleArray
     """float32 (n_strips, n_features + 1, 16): features times √w, and their squares."""
@@ -325,13 +325,13 @@ class PredictionArguments(NamedTuple):
 
 
 def neighbours(
-    A: SingleArray, own: IntArray | None, pool: SingleArray, w: FloatArray, k: int
+    A: SingleArray, pool_row: IntArray | None, pool: SingleArray, w: FloatArray, k: int
 ) -> tuple[IntArray, SingleArray]:
     """Do what learned_scaling.neighbours does."""
     search = new_search(len(A), pool, w, k)
     search.given[: A.size] = A.ravel()
-    if own is not None:
-        search.own[: len(A)] = own
+    if pool_row is not None:
+        search.pool_row[: len(A)] = pool_row
     prepared(SearchArguments(search), "nearest", "search")()
     numbers, squares = search.number.reshape(-1, search.room), search.distance.reshape(-1, search.room)
     return numbers[: len(A), :k].astype(np.int64), squares[: len(A), :k].copy()
@@ -355,7 +355,7 @@ def new_search(n_rows: int, pool: SingleArray, w: FloatArray, k: int) -> Search:
         root=root,
         used=used,
         rows=np.empty(n_rows * len(used), MODEL_DTYPE),
-        own=np.full(n_rows, -1),
+        pool_row=np.full(n_rows, -1),
         pool=np.empty(padded(n, LANES) * (len(used) + 1), MODEL_DTYPE),
         held=np.zeros(n_rows, np.int64),
         limit=np.zeros(n_rows, MODEL_DTYPE),
@@ -437,8 +437,7 @@ def minimise(objective: Objective, steps: int, tolerance: float) -> FloatArray:
     """Do what lbfgs.minimise does from objective.origin, for a basis without triangle points. The bits do not
     depend on the number of threads. Raises RefusedError where the bitcode has other sources.
     """
-    found = call(arguments(objective, steps, tolerance))
-    return found.x[: len(objective.origin)]
+    return call(arguments(objective, steps, tolerance)).x[: len(objective.origin)]
 
 
 def value(objective: Objective, theta: FloatArray) -> float:
@@ -507,8 +506,8 @@ def arguments(
     middle, machine = X.mean(axis=0), objective.machine
     centred = X - middle
     used = padded(d + 2, LANES // AT_ONCE)
-    own = padded(m, AT_ONCE)
-    terms = own + padded(len(pairs), AT_ONCE)
+    n_padded = padded(m, AT_ONCE)
+    terms = n_padded + padded(len(pairs), AT_ONCE)
     assert terms % UNROLLED == 0
     extended = np.column_stack([centred, np.einsum("ij,ij->i", centred, centred), np.ones(n, X.dtype)])
     _, beta_at, intercept_at, gamma_at, factor_at, n_unknowns = objective.at
@@ -519,7 +518,7 @@ def arguments(
         width=used | 1,
         columns=used,
         n_landmarks=m,
-        padded=own,
+        padded=n_padded,
         n_pairs=len(pairs),
         terms=terms,
         k_stride=terms | 1,

@@ -54,9 +54,9 @@ class Known:
         if not self.crossed:
             return None
         total = np.zeros((len(X), n_outputs))
-        for one in np.unique(group):
-            rows = np.flatnonzero(group == one)
-            values = [term.values for term in self.crossed[one]]
+        for number in np.unique(group):
+            rows = np.flatnonzero(group == number)
+            values = [term.values for term in self.crossed[number]]
             total[rows] += offset_of(values, X[rows], n_outputs) if values else 0.0
         return total
 
@@ -190,7 +190,7 @@ class TargetSample:
         each = range(self.folds.n_groups)
         if not self.settings.landmarks:  # Leaves learn nothing.
             return terms, tuple(terms for _ in each)
-        return terms, tuple(terms if one in held else fit({one, *held}) for one in each)
+        return terms, tuple(terms if number in held else fit({number, *held}) for number in each)
 
     def without_folds(self, fitted: FittedToTargets, count: int) -> FittedToTargets:
         """The same with what is fitted without each of the first so many folds."""

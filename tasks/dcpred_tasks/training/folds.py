@@ -94,8 +94,8 @@ class Folds:
 
     def out_of(self, fold: int) -> BoolArray:
         """bool (n_parts,), the parts whose rows do not train where a fold is held out."""
-        own = np.arange(self.n_parts) // 2 - self.by_units
-        return np.asarray(own >= fold if self.ordered else own == fold)
+        fold_of_part = np.arange(self.n_parts) // 2 - self.by_units
+        return np.asarray(fold_of_part >= fold if self.ordered else fold_of_part == fold)
 
     def clusters(self, number: IntArray) -> IntArray:
         """int64 (n,), the same number for rows that vary together."""
@@ -140,12 +140,12 @@ def rare_folds(number: IntArray, target: NDArray[np.generic], seed: int, count: 
     """
     classes, of = np.unique(target, return_inverse=True)
     counts = np.bincount(of, minlength=len(classes))
-    found = [np.zeros((2, 0), np.int64)]
-    for one in np.flatnonzero(counts < RARE):
-        own = number[of == one]
-        own = own[np.argsort(row_hash(own, seed + 1), kind="stable")]
-        found.append(np.stack([own, (np.arange(len(own)) + count - 1) % count]))
-    together = np.concatenate(found, axis=1)
+    pairs = [np.zeros((2, 0), np.int64)]
+    for rare in np.flatnonzero(counts < RARE):
+        rows = number[of == rare]
+        rows = rows[np.argsort(row_hash(rows, seed + 1), kind="stable")]
+        pairs.append(np.stack([rows, (np.arange(len(rows)) + count - 1) % count]))
+    together = np.concatenate(pairs, axis=1)
     return np.asarray(together[:, np.argsort(together[0], kind="stable")], dtype=np.int64)
 
 

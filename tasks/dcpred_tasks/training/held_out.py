@@ -79,8 +79,8 @@ def own_place(X: SingleArray) -> Place:
 
 def _variance(squares: FloatArray, n: float, prior: FloatArray | float) -> FloatArray:
     """Variances of features from sums of squares of n rows, drawn to `prior`; 1 where no feature varies."""
-    found = (squares + PRIOR_NEIGHBOURS * np.asarray(prior)) / (n + PRIOR_NEIGHBOURS)
-    return np.where(found > 0, found, 1.0)
+    variance = (squares + PRIOR_NEIGHBOURS * np.asarray(prior)) / (n + PRIOR_NEIGHBOURS)
+    return np.where(variance > 0, variance, 1.0)
 
 
 def _others_distance(X: SingleArray, mean: FloatArray, squares: FloatArray) -> FloatArray:
@@ -158,8 +158,8 @@ def fit_scale(basis: FloatArray, residual: FloatArray, weight: FloatArray) -> Le
     root = np.sqrt(weight / weight.mean())
     mean = np.average(basis, axis=0, weights=weight)
     U, size, V = np.linalg.svd((basis - mean) * root[:, None], full_matrices=False)
-    own = size > size[0] * 1e-3 if size[0] > 0 else np.zeros(len(size), bool)
-    leverage = np.minimum((U[:, own] ** 2).sum(axis=1), MOST_LEVERAGE)
+    significant = size > size[0] * 1e-3 if size[0] > 0 else np.zeros(len(size), bool)
+    leverage = np.minimum((U[:, significant] ** 2).sum(axis=1), MOST_LEVERAGE)
     r = residual / (1 - leverage)
     response = np.log(np.maximum(r, max(weighted_quantile(r, weight, LEAST_QUANTILE), SMALLEST)))
     for step in range(STEPS + 1):
@@ -320,14 +320,14 @@ def fit_and_judge(
     folds, so many, by leaves fitted without them.
     """
     rows, kernels = stored.scaled(fitted, n_outputs), fitted.every.kernels
-    found = _fit(rows, n_outputs, fitted.every, settings, leaf)
+    fitted_leaf = _fit(rows, n_outputs, fitted.every, settings, leaf)
     if not settings.calibrate:
-        return found, HeldOut.none(n_outputs)
-    own = rows.take(np.flatnonzero(~rows.borrowed))
-    residual, scale = _residuals(_alone(found, own.X, kernels, settings), own, settings)
-    place = own_place(own.X)
-    found = replace(
-        found,
+        return fitted_leaf, HeldOut.none(n_outputs)
+    own_rows = rows.take(np.flatnonzero(~rows.borrowed))
+    residual, scale = _residuals(_alone(fitted_leaf, own_rows.X, kernels, settings), own_rows, settings)
+    place = own_place(own_rows.X)
+    fitted_leaf = replace(
+        fitted_leaf,
         own_point=place.point,
         own_factor=place.factor,
         own_edge=place.edge,
@@ -336,10 +336,10 @@ def fit_and_judge(
         scale_intercept=scale.intercept,
         scale_bounds=scale.bounds,
     )
-    drawn = np.argsort(row_hash(np.arange(len(own.X)), settings.seed + leaf + 6), kind="stable")[:KEPT_ROWS]
-    found = replace(found, own_rows=own.X[drawn])
+    drawn = np.argsort(row_hash(np.arange(len(own_rows.X)), settings.seed + leaf + 6), kind="stable")
+    fitted_leaf = replace(fitted_leaf, own_rows=own_rows.X[drawn[:KEPT_ROWS]])
     judged = [_judged(stored, n_outputs, fitted, settings, leaf, fold) for fold in range(times)]
-    return found, joined([HeldOut.none(n_outputs), *judged])
+    return fitted_leaf, joined([HeldOut.none(n_outputs), *judged])
 
 
 def _fit(rows: LeafRowsToFit, n_outputs: int, known: Known, settings: Settings, leaf: int) -> FittedLeaf:
@@ -365,11 +365,11 @@ def _judged(
     rows, known, folds = stored.scaled(fitted, n_outputs, fold), fitted.without(fold), fitted.folds
     held = folds.of(stored.number) == fold
     rest, out = rows.take(np.flatnonzero(~held)), rows.take(np.flatnonzero(held & ~rows.borrowed))
-    own = rest.take(np.flatnonzero(~rest.borrowed))
-    if not len(out.X) or not len(own.X):
+    own_rows = rest.take(np.flatnonzero(~rest.borrowed))
+    if not len(out.X) or not len(own_rows.X):
         return HeldOut.none(n_outputs)
     other = _alone(_fit(rest, n_outputs, known, settings, leaf), rest.X, known.kernels, settings)
-    return _seen(other, *_residuals(other, own, settings), len(own.X), out, folds, settings)
+    return _seen(other, *_residuals(other, own_rows, settings), len(own_rows.X), out, folds, settings)
 
 
 def judge_leaf(
@@ -424,16 +424,16 @@ def _functions(model: Model, X: SingleArray) -> FloatArray:
     return model.basis(0)(X) if len(model.beta) else np.empty((len(X), 0))
 
 
-def _residuals(model: Model, own: LeafRowsToFit, settings: Settings) -> tuple[float, LeafScale]:
+def _residuals(model: Model, rows: LeafRowsToFit, settings: Settings) -> tuple[float, LeafScale]:
     """The root of a leaf's weighted mean squared residual, and how residuals spread; 0 for classes."""
     if settings.task != "regression":
         return 0.0, constant_scale(0)
-    off = np.abs(own.target.astype(ACC_DTYPE) - _values(model, own)[:, 0])
+    off = np.abs(rows.target.astype(ACC_DTYPE) - _values(model, rows)[:, 0])
     largest = float(off.max())
     if largest == 0:
         return 0.0, constant_scale(len(model.beta))
-    size = float(np.sqrt(np.average((off / largest) ** 2, weights=own.weight)))
-    return largest * size, fit_scale(_functions(model, own.X), off / largest / size, own.weight)
+    size = float(np.sqrt(np.average((off / largest) ** 2, weights=rows.weight)))
+    return largest * size, fit_scale(_functions(model, rows.X), off / largest / size, rows.weight)
 
 
 def joined(parts: Sequence[HeldOut]) -> HeldOut:
@@ -473,8 +473,8 @@ def measured(
         scale = None
         if power:
             scale = Scale(**join_leaves(Scale, leaves))
-            own = {name: getattr(scale, name) * power for name in ("beta", "intercept", "bounds")}
-            scale = replace(scale, **own | {"beta": own["beta"].astype(MODEL_DTYPE)})
+            scaled = {name: getattr(scale, name) * power for name in ("beta", "intercept", "bounds")}
+            scale = replace(scale, **scaled | {"beta": scaled["beta"].astype(MODEL_DTYPE)})
         return leaves, Uncertainty(novelty, intervals=intervals, scale=scale)
     of_intercepts = settings.leaf_model == COMPACT  # Other leaf models have intercepts of their own.
     target, weight = held.target.astype(np.int64), held.weight
@@ -507,12 +507,12 @@ def cross_calibrated(
     part  float64 (n,), the part of each row; the other arguments are those of `fit_calibration`
     """
     p = np.empty(len(target))
-    for one in np.unique(part):
-        own, rest = np.flatnonzero(part == one), np.flatnonzero(part != one)
+    for fold in np.unique(part):
+        out, rest = np.flatnonzero(part == fold), np.flatnonzero(part != fold)
         given = decision[rest], target[rest], weight[rest], n_classes, factors
         calibration, offset = fit_calibration(*given, near_offset=near_offset)
-        scores = calibration.scores(decision[own] - offset)
-        p[own] = calibration.at_own_rates(calibration.free(scores))[:, 1]
+        scores = calibration.scores(decision[out] - offset)
+        p[out] = calibration.at_own_rates(calibration.free(scores))[:, 1]
     return p
 
 
@@ -534,7 +534,7 @@ def as_held_out(
     if judged is not None:
         leaf = np.repeat(np.arange(len(size)), judged)
         some = judged > 0
-        sums = (np.bincount(leaf, one, len(size))[some] for one in (of_held, held.weight))
+        sums = (np.bincount(leaf, values, len(size))[some] for values in (of_held, held.weight))
         square[some] = np.divide(*sums)
     sizes = largest * np.sqrt(square)
     return [replace(leaf, own_residual=sizes[i : i + 1]) for i, leaf in enumerate(leaves)]
@@ -610,10 +610,10 @@ def _shrunk_leaf(leaf: FittedLeaf, share: float) -> FittedLeaf:
     """A leaf that adds a share of its values; without landmarks where that is 0."""
     intercept = np.where(leaf.intercept > PRESENT, share * leaf.intercept, leaf.intercept)
     beta = (share * leaf.beta.astype(ACC_DTYPE)).astype(leaf.beta.dtype)
-    kept = slice(None if share else 0)
+    used = slice(None if share else 0)
     names = "landmarks", "gamma", "pairs", "triangle", "scale_beta"
-    rows = {name: getattr(leaf, name)[kept] for name in names}
-    return replace(leaf, intercept=intercept, beta=beta[kept], **rows)
+    rows = {name: getattr(leaf, name)[used] for name in names}
+    return replace(leaf, intercept=intercept, beta=beta[used], **rows)
 
 
 def at_rates(weight: FloatArray, target: IntArray, totals: FloatArray) -> FloatArray:
@@ -650,15 +650,15 @@ def fit_intervals(residual: FloatArray, rows: FloatArray, held: HeldOut) -> tupl
         square = (n * (of / scale) ** 2 + PRIOR_ROWS * common**2) / (n + PRIOR_ROWS)
         return np.asarray(scale * np.sqrt(square))
 
-    own, off = spread(residual, rows), held.target - held.decision[:, 0]
+    size, off = spread(residual, rows), held.target - held.decision[:, 0]
     constant = spread(held.residual, held.rows)
-    plain = _quantiles(own, off / constant, held.weight)
+    plain = _quantiles(size, off / constant, held.weight)
     if not held.log_scale.any() or not (plain.alpha <= DEFAULT_ALPHA).any():
         return plain, 0.0
     half = plain.at(DEFAULT_ALPHA) * constant
     for power in POWERS:
         varied = constant * np.exp(power * held.log_scale)
-        scaled = _quantiles(own, off / varied, held.weight)
+        scaled = _quantiles(size, off / varied, held.weight)
         widths = scaled.at(DEFAULT_ALPHA) * varied
         if is_narrower(np.abs(off), widths, half, held.weight, DEFAULT_ALPHA):
             return scaled, power

@@ -109,7 +109,7 @@ def train_rows(
     rows = LabelledSample(X, target, weight, class_factors)
     given = survey, settings, len(classes)
     layout = _laid_out(rows, *given, coded, folds, watch, scaling)
-    counts = np.array([len(part) for part in layout.own])
+    counts = np.array([len(numbers) for numbers in layout.own_rows])
     whole = whole_models(folds, settings, bool(coded), layout.tree.n_leaves, layout.complete)
     times = np.zeros(len(counts), np.int64)
     if not whole:
@@ -164,34 +164,34 @@ def held_by_models(
     scaling  of all rows: where the others show nothing to learn, this model is not another one
     """
     outputs, number = n_outputs(n_classes), np.arange(len(rows.X), dtype=INDEX_DTYPE)
-    found = [HeldOut.none(outputs)]
+    held = [HeldOut.none(outputs)]
     target = TargetTransform(settings.target_transform).forward(rows.target)
     part, costs = folds.parts(number), row_weights(rows.target, rows.weight, rows.class_factors)
     for fold in _held_folds(folds, number, outputs, settings, survey):
         out, rest = np.flatnonzero(folds.of(number) == fold), np.flatnonzero(~folds.out_of(fold)[part])
         if not len(out) or not len(rest):
             continue
-        own = settings_of_rest(settings, len(rest) / survey.n_used)
-        given = rows.take(rest), survey_of_rest(survey, rows.X[rest]), own, n_classes
+        rest_settings = settings_of_rest(settings, len(rest) / survey.n_used)
+        given = rows.take(rest), survey_of_rest(survey, rows.X[rest]), rest_settings, n_classes
         otherwise = None if folds.by_units else scaling
         layout = _laid_out(*given, coded, folds.take(rest), unwatched, None, USUAL_REPETITIONS, otherwise)
         X, offset = layout.scaling(rows.X[out]), layout.offset(rows.X[out])
         leaf = layout.tree.descend(X)
-        counts = np.array([len(one) for one in layout.own])
+        counts = np.array([len(numbers) for numbers in layout.own_rows])
         chosen = np.unique(leaf)
         if not folds.by_units:  # Most leaves of many rows are not needed.
             several = counts * len(number) // len(rest), outputs, settings, survey.class_weights, folds.count
             chosen = np.intersect1d(chosen, np.flatnonzero(folds_of_leaves(*several)))
         leaves, _ = layout.fit(np.zeros(len(counts), np.int64), n_jobs, unwatched, chosen)
-        for one, fitted in zip(chosen.tolist(), leaves, strict=True):
-            here = leaf == one
+        for leaf_number, fitted in zip(chosen.tolist(), leaves, strict=True):
+            here = leaf == leaf_number
             at = out[here]
             none, beside = np.zeros(len(at), bool), None if offset is None else offset[here]
             judged = LeafRowsToFit(X[here], at, target[at], costs[at], none, beside)
-            n_rows = min(int(counts[one]), settings.max_leaf_rows)
+            n_rows = min(int(counts[leaf_number]), settings.max_leaf_rows)
             with one_thread():
-                found.append(judge_leaf(fitted, n_rows, judged, layout.division.kernels, folds, own))
-    return joined(found)
+                held.append(judge_leaf(fitted, n_rows, judged, layout.division.kernels, folds, rest_settings))
+    return joined(held)
 
 
 def _held_folds(
@@ -247,7 +247,7 @@ class _Layout:
     division: Division
     fitted: FittedToTargets
     tree: Router
-    own: list[IntArray]
+    own_rows: list[IntArray]
     borrowed: list[IntArray]
 
     @property
@@ -273,10 +273,10 @@ class _Layout:
         with one_thread():
             fitted = self.sample.without_folds(self.fitted, int(times.max(initial=0)))
         costs = row_weights(self.rows.target, self.rows.weight, self.rows.class_factors)
-        numbers = range(self.tree.n_leaves) if which is None else [int(one) for one in which]
+        numbers = range(self.tree.n_leaves) if which is None else list(map(int, which))
 
         def fit(number: int) -> tuple[FittedLeaf, HeldOut]:
-            first, second = chosen(self.own[number], self.borrowed[number], self.settings)
+            first, second = chosen(self.own_rows[number], self.borrowed[number], self.settings)
             both = np.concatenate([first, second])
             is_halo = np.arange(len(both)) >= len(first)
             of_leaf = LeafRowsToFit(self.rows.X[both], both, self.rows.target[both], costs[both], is_halo)
@@ -289,7 +289,7 @@ class _Layout:
         # Threads suffice: LIBSVM and BLAS, which dominate, release the GIL.
         with one_thread(), watch("fitting leaves", len(self.rows.X), "rows") as advance:
             for leaf, out in _in_threads(fit, numbers, thread_count(n_jobs)):
-                advance(len(self.own[numbers[len(leaves)]]))
+                advance(len(self.own_rows[numbers[len(leaves)]]))
                 leaves.append(leaf)
                 held.append(out)
         return leaves, held
@@ -321,11 +321,11 @@ def _laid_out(
             sample = TargetSample(*of_sample, encoding, survey, settings, factors, folds)
             division, fitted = sample.fit(scaling, repetitions, otherwise)
         rows = fitted.columns(X, number)
-        tree, own = _own_rows(rows, division, settings)
+        tree, own_rows = _own_rows(rows, division, settings)
         borrowed = _overlap_rows(rows, tree, settings.overlap)
     stored = LabelledSample(X, target, weight, factors)
     of_rows = stored, settings, n_outputs(n_classes), sample, bool(seen.all())
-    return _Layout(*of_rows, division, fitted, tree, own, borrowed)
+    return _Layout(*of_rows, division, fitted, tree, own_rows, borrowed)
 
 
 def thread_count(n_jobs: int | None) -> int:
@@ -345,10 +345,10 @@ def _in_threads(fit: Callable[[int], T], of: Sequence[int], n_threads: int) -> I
         yield from pool.map(fit, of)
 
 
-def chosen(own: IntArray, borrowed: IntArray, settings: Settings) -> tuple[IntArray, IntArray]:
+def chosen(own_rows: IntArray, borrowed: IntArray, settings: Settings) -> tuple[IntArray, IntArray]:
     """The numbers of the rows that train a leaf, (own rows, overlap rows): at most max_leaf_rows together."""
-    own = own[thinned(own, settings.max_leaf_rows, settings.seed)]
-    return own, borrowed[thinned(borrowed, settings.max_leaf_rows - len(own), settings.seed)]
+    own_rows = own_rows[thinned(own_rows, settings.max_leaf_rows, settings.seed)]
+    return own_rows, borrowed[thinned(borrowed, settings.max_leaf_rows - len(own_rows), settings.seed)]
 
 
 def _own_rows(rows: SingleArray, division: Division, settings: Settings) -> tuple[Router, list[IntArray]]:
@@ -361,13 +361,13 @@ def _own_rows(rows: SingleArray, division: Division, settings: Settings) -> tupl
         return [split_one(old, first) for old, first in requests]
 
     def split_one(old: int, first: int) -> Split:
-        own = np.flatnonzero(leaf == old)
-        seen = own[drawn(numbers[own], len(own), SPLIT_SAMPLE_ROWS, settings.seed)]
-        centres = split_centres(rows[seen], len(own), limit, settings.seed)
-        child = split_rows(rows[own], centres)
+        members = np.flatnonzero(leaf == old)
+        seen = members[drawn(numbers[members], len(members), SPLIT_SAMPLE_ROWS, settings.seed)]
+        centres = split_centres(rows[seen], len(members), limit, settings.seed)
+        child = split_rows(rows[members], centres)
         result = Split(centres, np.bincount(child, minlength=max(len(centres), 1)))
         if result.divides:
-            leaf[own] = first + child
+            leaf[members] = first + child
         return result
 
     counts = np.bincount(leaf, minlength=flatten(division.root).n_leaves)
@@ -424,7 +424,7 @@ class TrialRows:
 
     def arrays(self) -> dict[str, Any]:
         """Its arrays by name."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -468,10 +468,10 @@ def tried_model(rows: TrialRows, survey: Survey, trial: Trial, scaling: Scaling)
     survey  of all rows of the data, with codes replaced
     """
     settings = trial.settings
-    own = np.flatnonzero(~rows.held & (rows.spread if trial.spread else rows.cell))
+    used = np.flatnonzero(~rows.held & (rows.spread if trial.spread else rows.cell))
     if trial.share < 1.0:
-        own = own[thinned(rows.number[own], max(int(trial.share * len(own)), 1), settings.seed)]
-    rest = rows.take(own)
+        used = used[thinned(rows.number[used], max(int(trial.share * len(used)), 1), settings.seed)]
+    rest = rows.take(used)
     n_leaves = leaves_of_share(settings.n_leaves, len(rest.X) / survey.n_used)
     plain = replace(settings, calibrate=False, keep_support_vectors=False, threshold=HALF)
     once = replace(plain, n_leaves=n_leaves)
@@ -490,8 +490,9 @@ def tried_decisions(
     settings = trial.settings
     if settings.task == "regression":
         transform = TargetTransform(settings.target_transform)
-        own = transform.forward(decision)[:, 0], transform.forward(rows.target[rows.held])
-        decision = fitted_transform(transform.name, *own, rows.weight[rows.held]).predicted(own[0])[:, None]
+        value, target = transform.forward(decision)[:, 0], transform.forward(rows.target[rows.held])
+        transform = fitted_transform(transform.name, value, target, rows.weight[rows.held])
+        decision = transform.predicted(value)[:, None]
         known = rows.target[~rows.held].astype(ACC_DTYPE)
         decision = np.clip(decision, known.min(), known.max())
     return decision, model
@@ -537,12 +538,12 @@ def reference_decisions(
 
     most  rows that train it, at most
     """
-    own = np.flatnonzero(~rows.held & rows.broad)
-    rest = rows.take(own[thinned(rows.number[own], most, seed)])
-    before, after = (one.astype(ACC_DTYPE) for one in (rest.X, rows.X[rows.held]))
+    used = np.flatnonzero(~rows.held & rows.broad)
+    rest = rows.take(used[thinned(rows.number[used], most, seed)])
+    before, after = (X.astype(ACC_DTYPE) for X in (rest.X, rows.X[rows.held]))
     # Gradient boosting of scikit-learn fails on a feature without any value, every model without features.
     known = ~np.isnan(before).all(axis=0)
-    before, after = (one[:, known] if known.any() else np.zeros((len(one), 1)) for one in (before, after))
+    before, after = (X[:, known] if known.any() else np.zeros((len(X), 1)) for X in (before, after))
     # Squares of large values overflow; none of the models minds the unit of a feature.
     unit = np.exp2(-np.frexp(np.nanmax(np.abs(before), axis=0, initial=0.0))[1])
     rest, X, model = replace(rest, X=unit * before), unit * after, REFERENCES[name, task]()
@@ -556,14 +557,14 @@ def reference_decisions(
     target = rest.target.astype(np.int64)
     present = np.unique(target)
     if len(present) < 2:
-        found = np.ones((len(X), 1))
+        scores = np.ones((len(X), 1))
     else:
         model.fit(rest.X, target, **weights)
         if name == BOOSTING:
-            found = np.log(np.maximum(model.predict_proba(X), LEAST_PROBABILITY))
+            scores = np.log(np.maximum(model.predict_proba(X), LEAST_PROBABILITY))
         else:
-            found = model.decision_function(X)
-            found = np.stack([-found, found], axis=1) if found.ndim == 1 else found
-    every = np.full((len(X), n_classes), float(found.min()) - 1.0)
-    every[:, present] = found
+            scores = model.decision_function(X)
+            scores = np.stack([-scores, scores], axis=1) if scores.ndim == 1 else scores
+    every = np.full((len(X), n_classes), float(scores.min()) - 1.0)
+    every[:, present] = scores
     return every if n_classes > 2 else every[:, 1:] - every[:, :1]

@@ -53,8 +53,8 @@ def nystrom_root(C_I: FloatArray, G_II: FloatArray, weight: FloatArray | None = 
         C_I, G_II = root[:, None] * C_I, root[:, None] * G_II * root
     P = np.linalg.pinv(C_I, rcond=PINV_CUTOFF)
     values, vectors = np.linalg.eigh(P @ G_II @ P.T)
-    kept = values > max(values[-1], 0.0) * RANK_CUTOFF
-    return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
+    significant = values > max(values[-1], 0.0) * RANK_CUTOFF
+    return np.asarray(vectors[:, significant] * np.sqrt(values[significant]))
 
 
 GUIDED_ROWS = 8_000  # rows whose kernel values with all support vectors are held at a time
@@ -324,9 +324,9 @@ def fit_leaf(
     if offset is not None and settings.task == "regression":  # Losses of numbers are of the residual.
         target, offset = target.astype(ACC_DTYPE) - offset[:, 0], None
     borrowed = np.zeros(len(X), bool) if borrowed is None else borrowed
-    kept, weight = _merged_rows(X, target, weight, borrowed, offset)
-    X, target, borrowed = X[kept], target[kept], borrowed[kept]
-    offset = None if offset is None else offset[kept]
+    distinct, weight = _merged_rows(X, target, weight, borrowed, offset)
+    X, target, borrowed = X[distinct], target[distinct], borrowed[distinct]
+    offset = None if offset is None else offset[distinct]
     if settings.leaf_model != COMPACT:
         rows = leaf_rows(X, target, weight, borrowed, n_outputs, settings)
         return with_leaf_model(
@@ -335,8 +335,8 @@ def fit_leaf(
     # A feature that is 0 in every row changes no kernel value.
     used = np.asarray(X.any(axis=0))
     used[:1] |= not used.any()
-    own = X if used.all() else np.ascontiguousarray(X[:, used])
-    rows = replace(leaf_rows(own, target, weight, borrowed, n_outputs, settings), offset=offset)
+    used_columns = X if used.all() else np.ascontiguousarray(X[:, used])
+    rows = replace(leaf_rows(used_columns, target, weight, borrowed, n_outputs, settings), offset=offset)
     kernels = leaf_kernels(rows, kernels, settings)
     # The machine of so few rows is a compact model itself, without a basis that depends on their order.
     needed, local = needs_machine(settings) or len(rows.X) <= settings.landmarks, None
@@ -347,7 +347,7 @@ def fit_leaf(
     landmarks[:, used] = basis.landmarks
     if local is None or not settings.keep_support_vectors:
         local = DualSolution(np.zeros((len(X), n_outputs)), intercept)
-    kept = np.flatnonzero(local.dual.any(axis=1))
+    support = np.flatnonzero(local.dual.any(axis=1))
     return FittedLeaf(
         landmarks=landmarks,
         gamma=basis.gamma,
@@ -355,8 +355,8 @@ def fit_leaf(
         triangle=basis.triangle,
         beta=beta.astype(MODEL_DTYPE),
         intercept=intercept,
-        support=X[kept],
-        dual=local.dual[kept].astype(MODEL_DTYPE),
+        support=X[support],
+        dual=local.dual[support].astype(MODEL_DTYPE),
         early_intercept=local.intercept,
         early_gamma=np.array([kernels.local.gamma]),
         bounds=bounds,
@@ -380,9 +380,9 @@ def _merged_rows(
         2 * (group * len(classes) + number) + borrowed, return_index=True, return_inverse=True
     )
     order = np.argsort(first)
-    kept = first[order]
+    rows = first[order]
     total: FloatArray = np.bincount(which, weight)[order].astype(np.float64)
-    return kept, total
+    return rows, total
 
 
 def leaf_rows(

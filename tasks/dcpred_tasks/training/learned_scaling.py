@@ -21,7 +21,7 @@ BATCH_ROWS = 128  # rows of a neighbour search at once: it holds 4 bytes for eac
 
 
 def neighbours(
-    A: SingleArray, own: IntArray | None, pool: SingleArray, w: FloatArray, k: int
+    A: SingleArray, pool_row: IntArray | None, pool: SingleArray, w: FloatArray, k: int
 ) -> tuple[IntArray, SingleArray]:
     """The numbers of the k nearest rows of the pool, in any order, and their squared distances: (m, k) each.
 
@@ -35,14 +35,14 @@ def neighbours(
     """
     done: tuple[IntArray, SingleArray] | None = None
     if len(w) <= WIDEST:
-        done = with_compiler(*COMPILED, lambda compiled: compiled.neighbours(A, own, pool, w, k))
+        done = with_compiler(*COMPILED, lambda compiled: compiled.neighbours(A, pool_row, pool, w, k))
     if done is not None:
         return done
-    numbers = _nearest(A, own, pool, w, k)
+    numbers = _nearest(A, pool_row, pool, w, k)
     return numbers, squared_distances(A, pool, numbers, w)
 
 
-def _nearest(A: SingleArray, own: IntArray | None, pool: SingleArray, w: FloatArray, k: int) -> IntArray:
+def _nearest(A: SingleArray, pool_row: IntArray | None, pool: SingleArray, w: FloatArray, k: int) -> IntArray:
     used = np.flatnonzero(w > 0)
     s = np.sqrt(w[used]).astype(MODEL_DTYPE)
     n = len(pool)
@@ -62,14 +62,14 @@ def _nearest(A: SingleArray, own: IntArray | None, pool: SingleArray, w: FloatAr
     for at in range(0, len(A), BATCH_ROWS):
         rows = B[at : at + BATCH_ROWS]
         D = np.matmul(rows, Q.T, out=space[: len(rows)])
-        if own is not None:
-            D[np.arange(len(D)), own[at : at + BATCH_ROWS]] = np.inf
+        if pool_row is not None:
+            D[np.arange(len(D)), pool_row[at : at + BATCH_ROWS]] = np.inf
         least = D.reshape(len(D), group_rows, n_groups).min(axis=1)
         near = np.argpartition(least, k - 1, axis=1)[:, :k]
         inside = (in_group + near[:, None, :]).reshape(len(D), -1)
         first = np.arange(len(D))[:, None] * len(Q)
-        found = np.argpartition(D.ravel().take(first + inside), k - 1, axis=1)[:, :k]
-        out[at : at + BATCH_ROWS] = np.take_along_axis(inside, found, axis=1)
+        nearest = np.argpartition(D.ravel().take(first + inside), k - 1, axis=1)[:, :k]
+        out[at : at + BATCH_ROWS] = np.take_along_axis(inside, nearest, axis=1)
     return out
 
 
@@ -194,10 +194,10 @@ def learn_metric(
     unit = bases["standard"]
     if coding is None:
         varies = (sample.min(axis=0) < sample.max(axis=0)) & (minimum < maximum)
-        own = Scaling(unit.shift[varies], unit.factor[varies])
-        U = np.empty((len(sample), len(own.shift)), MODEL_DTYPE)
+        unit_scaling = Scaling(unit.shift[varies], unit.factor[varies])
+        U = np.empty((len(sample), len(unit_scaling.shift)), MODEL_DTYPE)
         for strip in row_strips(*sample.shape):
-            U[strip] = own.exact(sample[strip][:, varies])
+            U[strip] = unit_scaling.exact(sample[strip][:, varies])
     else:
         U = unit(sample)
         minimum, maximum = coding.limits(minimum, maximum)
@@ -219,12 +219,12 @@ def learn_metric(
         )[0]
         for i in range(1, repetitions)
     ]
-    found = mean_metric([first, *others], unit.factor)
-    if _explained(found, rows, task) < LEAST_EXPLAINED:
+    metric = mean_metric([first, *others], unit.factor)
+    if _explained(metric, rows, task) < LEAST_EXPLAINED:
         return _untold(unit, varies, otherwise)
     if rows is not every:
-        found = _as_wide_as(found, every, unit.factor, varies, seed)
-    return _near_codes(found, coding)
+        metric = _as_wide_as(metric, every, unit.factor, varies, seed)
+    return _near_codes(metric, coding)
 
 
 def _repetitions(size: int) -> int:
@@ -246,26 +246,26 @@ def balanced_rows(rows: LabelledRows, seed: int) -> LabelledRows:
     if counts.max() < RARE_SHARE * len(y) or not most:
         return rows
     drawn = np.random.default_rng(seed).permutation(np.flatnonzero(frequent))[:most]
-    own = rows.take(np.sort(np.concatenate([np.flatnonzero(~frequent), drawn])))
-    is_frequent = own.y == counts.argmax()
-    means = [own.weight[~is_frequent].mean(), own.weight[is_frequent].mean()]
-    return replace(own, weight=own.weight / np.where(is_frequent, *means[::-1]))
+    balanced = rows.take(np.sort(np.concatenate([np.flatnonzero(~frequent), drawn])))
+    is_frequent = balanced.y == counts.argmax()
+    means = [balanced.weight[~is_frequent].mean(), balanced.weight[is_frequent].mean()]
+    return replace(balanced, weight=balanced.weight / np.where(is_frequent, *means[::-1]))
 
 
 def _as_wide_as(
-    found: Metric, rows: LabelledRows, unit: FloatArray, varies: NDArray[np.bool_], seed: int
+    metric: Metric, rows: LabelledRows, unit: FloatArray, varies: NDArray[np.bool_], seed: int
 ) -> Metric:
     """The same with the kernel width for these rows, which are denser than a sample of them."""
-    w = (found.factor[varies] / unit[varies]) ** 2
+    w = (metric.factor[varies] / unit[varies]) ** 2
     some = held_out_rows(len(rows.y), rows.U.size, seed)[0]
-    own = rows.take(some)
-    squares = neighbours(own.U, some, rows.U, w, min(NEIGHBOURS, len(rows.y) // 4))[1]
-    reach = _reach(squares, own, rows, w)
-    factor = found.factor * np.sqrt(KERNEL_REACH["classification"] / max(reach, 1e-30))
-    farther = found.sharpened
+    sampled = rows.take(some)
+    squares = neighbours(sampled.U, some, rows.U, w, min(NEIGHBOURS, len(rows.y) // 4))[1]
+    reach = _reach(squares, sampled, rows, w)
+    factor = metric.factor * np.sqrt(KERNEL_REACH["classification"] / max(reach, 1e-30))
+    farther = metric.sharpened
     if farther is not None:
         farther = _as_wide_as(farther, rows, unit, varies, seed)
-    return replace(found, factor=factor, sharpened=farther)
+    return replace(metric, factor=factor, sharpened=farther)
 
 
 def without_tails(
@@ -290,12 +290,12 @@ def without_tails(
     for f in np.flatnonzero(amounts):
         column = sample[:, f].astype(ACC_DTYPE)
         known = ~np.isnan(column)
-        there, own = column[known], weight[known]
+        there, weights = column[known], weight[known]
         if not len(there):
             continue
-        a, b = (weighted_quantile(there, own, share) for share in (OUTER, 1 - OUTER))
+        a, b = (weighted_quantile(there, weights, share) for share in (OUTER, 1 - OUTER))
         with np.errstate(over="ignore", invalid="ignore"):
-            inside, whole = (weighted_variance(values, own) for values in (np.clip(there, a, b), there))
+            inside, whole = (weighted_variance(values, weights) for values in (np.clip(there, a, b), there))
             if not (a < b and inside < (1 - MOST_OF_VARIANCE) * whole):
                 continue
         out = sample.astype(ACC_DTYPE) if out is sample else out
@@ -304,16 +304,16 @@ def without_tails(
     return out, low, high
 
 
-def _near_codes(found: Metric, coding: Coding | None) -> Metric:
+def _near_codes(metric: Metric, coding: Coding | None) -> Metric:
     """The same with factors of one-hot encoded columns and indicators that leave rows of other categories
     within reach. Neighbours of the same category may suffice for all rows, and nothing then bounds these
     factors; but landmarks, which are few, are useless for rows of other categories.
     """
     if coding is None:
-        return found
+        return metric
     limit = np.where(np.isnan(coding.code), np.inf, np.sqrt(FARTHEST_CODES / 2))
-    farther = None if found.sharpened is None else _near_codes(found.sharpened, coding)
-    return replace(found, factor=np.minimum(found.factor, limit), sharpened=farther)
+    farther = None if metric.sharpened is None else _near_codes(metric.sharpened, coding)
+    return replace(metric, factor=np.minimum(metric.factor, limit), sharpened=farther)
 
 
 def _untold(unit: Scaling, varies: NDArray[np.bool_], otherwise: FloatArray | None) -> Metric:
@@ -324,9 +324,9 @@ def _untold(unit: Scaling, varies: NDArray[np.bool_], otherwise: FloatArray | No
     return Metric("standard", unit.shift, factor, {})
 
 
-def _explained(found: Metric, rows: LabelledRows, task: str) -> float:
+def _explained(metric: Metric, rows: LabelledRows, task: str) -> float:
     """Share of the loss without any feature that the best candidate takes away."""
-    best = max(found.scores.values())
+    best = max(metric.scores.values())
     if task == "regression":
         return best
     share = np.bincount(rows.y.astype(np.int64), weights=rows.weight) / rows.weight.sum()
@@ -334,33 +334,34 @@ def _explained(found: Metric, rows: LabelledRows, task: str) -> float:
     return 1.0 + best / max(nothing, FLOOR)
 
 
-def mean_metric(found: Sequence[Metric], unit: FloatArray) -> Metric:
+def mean_metric(metrics: Sequence[Metric], unit: FloatArray) -> Metric:
     """The mean of squared factors, with the name of the best scaling. A feature is omitted where all
     repetitions omit it, or most do and hardly any distance remains: half of the features of magic, each
     omitted by most, hold 1.5 points.
 
     unit  (n_columns,), factors of the standard scaling, 0 for a feature without any value
     """
-    factors = np.stack([one.factor for one in found])
+    factors = np.stack([metric.factor for metric in metrics])
     exponent = np.frexp(factors.max(axis=0))[1]  # Squares of the rest neither overflow nor vanish.
     mean = np.ldexp(np.sqrt((np.ldexp(factors, -exponent) ** 2).mean(axis=0)), exponent)
     parts = ((factors / np.where(unit > 0, unit, 1.0)) ** 2).mean(axis=0)
-    left_out = 2 * np.count_nonzero(factors == 0, axis=0) > len(found)
+    left_out = 2 * np.count_nonzero(factors == 0, axis=0) > len(metrics)
     left_out &= parts <= LEAST_PART * parts.sum()
     scores = {
-        name: float(np.mean([one.scores[name] for one in found]))
-        for name in found[0].scores
-        if all(name in one.scores for one in found)
+        name: float(np.mean([metric.scores[name] for metric in metrics]))
+        for name in metrics[0].scores
+        if all(name in metric.scores for metric in metrics)
     }
-    name = max(sorted({one.name for one in found}), key=lambda name: scores.get(name, -np.inf))
-    farther = [one.sharpened or one for one in found]
-    sharper = any(one.sharpened for one in found)  # A search evaluates both, and small leaves may benefit.
+    name = max(sorted({metric.name for metric in metrics}), key=lambda name: scores.get(name, -np.inf))
+    farther = [metric.sharpened or metric for metric in metrics]
+    # A search evaluates both, and small leaves may benefit.
+    sharper = any(metric.sharpened for metric in metrics)
     return Metric(
         name,
-        next(one.shift for one in found if one.name == name),
+        next(metric.shift for metric in metrics if metric.name == name),
         np.where(left_out, 0.0, mean),
         scores,
-        mean_metric([replace(one, sharpened=None) for one in farther], unit) if sharper else None,
+        mean_metric([replace(metric, sharpened=None) for metric in farther], unit) if sharper else None,
     )
 
 
@@ -397,9 +398,10 @@ def _learn_once(
         wanted.append(("standard", *PACES[0]))
     if start is not None:
         wanted = [("standard" if start[0] == "standard" else best, *start[1:])]
-    tries = [judge(learn(pool, judged[one[0]].w, task, *one[1:], seed), held, pool, task) for one in wanted]
+    learned = (learn(pool, judged[base].w, task, pace, pull, seed) for base, pace, pull in wanted)
+    tries = [judge(w, held, pool, task) for w in learned]
     taken = min(range(len(tries)), key=lambda i: tries[i].loss)
-    found = tries[taken]
+    chosen = tries[taken]
 
     def metric(learned: Judged) -> Metric:
         """The result of the candidates."""
@@ -410,34 +412,34 @@ def _learn_once(
             name = "learned"
         if len(held.y) >= FEWEST_TO_LEAVE_OUT:
             every[name] = leave_out(every[name], held, pool, task, base_loss)
-        kept = every[name]
+        final = every[name]
         factor = np.zeros(len(varies))
         factor[varies] = (
-            np.sqrt(kept.w * (KERNEL_REACH[task] / kept.neighbour_distance)) * unit.factor[varies]
+            np.sqrt(final.w * (KERNEL_REACH[task] / final.neighbour_distance)) * unit.factor[varies]
         )
-        scores = {name: _score(one, held, task) for name, one in every.items()}
+        scores = {name: _score(candidate, held, task) for name, candidate in every.items()}
         return Metric(name, bases.get(name, unit).shift, factor, scores)
 
-    first = metric(found)
-    farther = _sharpened(found, held, pool, task, seed) if sharpen and first.name == "learned" else found
-    return first if farther is found else replace(first, sharpened=metric(farther)), wanted[taken]
+    first = metric(chosen)
+    farther = _sharpened(chosen, held, pool, task, seed) if sharpen and first.name == "learned" else chosen
+    return first if farther is chosen else replace(first, sharpened=metric(farther)), wanted[taken]
 
 
-def _sharpened(found: Judged, held: LabelledRows, pool: LabelledRows, task: str, seed: int) -> Judged:
-    """Where more steps lead to; `found` itself if the first do not pay, or no held-out row is wrong."""
-    for number in range(1, COURSES if found.loss > FLOOR or task == "regression" else 1):
-        farther = judge(learn(pool, found.w, task, *PACES[0], seed + number), held, pool, task)
-        if farther.loss > WORTH_GOING_ON * found.loss:
+def _sharpened(judged: Judged, held: LabelledRows, pool: LabelledRows, task: str, seed: int) -> Judged:
+    """Where more steps lead to; `judged` itself if the first do not pay, or no held-out row is wrong."""
+    for number in range(1, COURSES if judged.loss > FLOOR or task == "regression" else 1):
+        farther = judge(learn(pool, judged.w, task, *PACES[0], seed + number), held, pool, task)
+        if farther.loss > WORTH_GOING_ON * judged.loss:
             break
-        found = farther
-    return found
+        judged = farther
+    return judged
 
 
-def _score(one: Judged, held: LabelledRows, task: str) -> float:
+def _score(judged: Judged, held: LabelledRows, task: str) -> float:
     if task == "classification":
-        return -one.loss
+        return -judged.loss
     spread = float(np.average((held.y - np.average(held.y, weights=held.weight)) ** 2, weights=held.weight))
-    return 1.0 - one.loss / max(spread, 1e-12)
+    return 1.0 - judged.loss / max(spread, 1e-12)
 
 
 def held_out_rows(n: int, size: int, seed: int) -> tuple[IntArray, IntArray]:
@@ -524,11 +526,11 @@ def mean_factors(
     batch = min(batch, anchors.shape[1])
     step, n_steps = 0, len(anchors) * STEPS_PER_ROUND
     n_mean = 2 * n_steps // 5
-    for own in anchors:
-        near = _nearest(pool.U[own], own, pool.U, np.exp(log_w), k)
+    for rows in anchors:
+        near = _nearest(pool.U[rows], rows, pool.U, np.exp(log_w), k)
         for number in range(STEPS_PER_ROUND):
-            part = (number * batch + np.arange(batch)) % len(own)
-            i, j, w = own[part], near[part], np.exp(log_w)
+            part = (number * batch + np.arange(batch)) % len(rows)
+            i, j, w = rows[part], near[part], np.exp(log_w)
             S = pool.U[j]
             S -= pool.U[i][:, None]
             np.square(S, out=S)
@@ -586,8 +588,8 @@ def _reach(squares: SingleArray, held: LabelledRows, pool: LabelledRows, w: Floa
     some = np.linspace(0, len(pool.y) - 1, 2 * NEIGHBOURS).astype(np.int64)
     others = squared_distances(held.U, pool.U, np.tile(some, (len(held.y), 1)), w)
     nearest = np.where(others > COINCIDE * others.max(), others, np.inf).min(axis=1)
-    found = nearest[np.isfinite(nearest)]
-    return float(np.median(found)) if len(found) else reach
+    apart = nearest[np.isfinite(nearest)]
+    return float(np.median(apart)) if len(apart) else reach
 
 
 def leave_out(full: Judged, held: LabelledRows, pool: LabelledRows, task: str, limit: float) -> Judged:
@@ -614,5 +616,5 @@ def leave_out(full: Judged, held: LabelledRows, pool: LabelledRows, task: str, l
     return best
 
 
-def _agreement(near: FloatArray, own: FloatArray, task: str) -> FloatArray:
-    return (near == own[:, None]).astype(ACC_DTYPE) if task == "classification" else near
+def _agreement(near: FloatArray, y: FloatArray, task: str) -> FloatArray:
+    return (near == y[:, None]).astype(ACC_DTYPE) if task == "classification" else near

@@ -201,9 +201,9 @@ class Huber(Loss):
             loss = self.for_size(residual_size(r, weight))
             bend = np.maximum(np.abs(r), loss.width)
             factor = (loss.steep / 2) / bend.reshape(len(target))
-            found, values = solve(target + loss.tilt * bend, weight * factor)
+            solution, values = solve(target + loss.tilt * bend, weight * factor)
             r = target - values()
-        return self.for_size(residual_size(r, weight)), found
+        return self.for_size(residual_size(r, weight)), solution
 
 
 @dataclass(frozen=True)

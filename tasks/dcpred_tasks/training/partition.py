@@ -139,8 +139,8 @@ def _scale(rows: SingleArray, weight: FloatArray) -> float:
     parts = np.array_split(np.arange(n_columns), max(min(n_columns // 2, rows.size // STRIP_NUMBERS), 1))
 
     def means(power: int) -> FloatArray:
-        own = (rows[:, part[0] : part[-1] + 1].astype(np.float64) ** power for part in parts)
-        return np.concatenate([np.average(one, axis=0, weights=weight) for one in own])
+        powers = (rows[:, part[0] : part[-1] + 1].astype(np.float64) ** power for part in parts)
+        return np.concatenate([np.average(columns, axis=0, weights=weight) for columns in powers])
 
     moments = [means(power).mean() for power in (1, 2)]
     variance = float(moments[1] - moments[0] ** 2)
@@ -156,8 +156,8 @@ def row_weights(
     target: NDArray[np.generic], weight: FloatArray | None, class_factors: FloatArray
 ) -> FloatArray:
     """Sample weight × class weight."""
-    own = np.ones(len(target)) if weight is None else weight.astype(np.float64)
-    return own * class_factors[target.astype(np.int64)] if len(class_factors) else own
+    weights = np.ones(len(target)) if weight is None else weight.astype(np.float64)
+    return weights * class_factors[target.astype(np.int64)] if len(class_factors) else weights
 
 
 def balanced_factors(survey: Survey) -> FloatArray:
@@ -198,8 +198,8 @@ def assemble(
     background: dict[str, Any] = {}
     if uncertainty is not None:
         most = kept_rows(len(leaves), len(scaling.shift))
-        kept = [replace(leaf, own_rows=leaf.own_rows[:most]) for leaf in leaves]
-        background = join_leaves(Background, kept)
+        limited = [replace(leaf, own_rows=leaf.own_rows[:most]) for leaf in leaves]
+        background = join_leaves(Background, limited)
     return Model(
         **arrays,
         task=settings.task,
@@ -252,21 +252,21 @@ def with_map(
     amounts = np.ones(n, bool) if coding is None else ~coding.is_coded
     absent = np.full(n, np.nan)  # values of missing ones
     if settings.feature_map == ADDITIVE:
-        found, absent = additive_map(sample, target, weight, survey, amounts, settings)
+        feature_map, absent = additive_map(sample, target, weight, survey, amounts, settings)
     else:
-        found = fit_map(sample, weight, survey, amounts, settings.feature_map)
-    if found is None:
+        feature_map = fit_map(sample, weight, survey, amounts, settings.feature_map)
+    if feature_map is None:
         return coding
     if coding is None:
-        return coded_columns(n, {}, feature_map=found)
+        return coded_columns(n, {}, feature_map=feature_map)
     if coding.gap is not None:
-        for f in found.features:
-            values, own = _values(sample, weight, f)
-            mean = np.average(_mapped(found, f, values), weights=own) if len(values) else 0.0
+        for f in feature_map.features:
+            values, weights = _values(sample, weight, f)
+            mean = np.average(_mapped(feature_map, f, values), weights=weights) if len(values) else 0.0
             absent[f] = mean if np.isnan(absent[f]) else absent[f]
-        gap = np.where(found.rate > 0, found.raw(np.nan_to_num(absent)[None])[0], coding.gap)
+        gap = np.where(feature_map.rate > 0, feature_map.raw(np.nan_to_num(absent)[None])[0], coding.gap)
         coding = replace(coding, gap=gap)
-    return replace(coding, map=found)
+    return replace(coding, map=feature_map)
 
 
 def _drawn(n_rows: int, most: int, seed: int) -> IntArray | slice:
@@ -287,11 +287,11 @@ def fit_map(
     Target encodings are mapped, too, but never by quantiles, which would separate the means of one category.
     """
     quantiles = name == "quantile"
-    found: dict[int, tuple[float, float, KnotArrays | None]] = {}
-    for f, values, own, middle, inverse in _units(sample, weight, survey, amounts):
+    maps: dict[int, tuple[float, float, KnotArrays | None]] = {}
+    for f, values, weights, middle, inverse in _units(sample, weight, survey, amounts):
         u = ((values - middle) * inverse).astype(MODEL_DTYPE)
-        found[f] = middle, inverse, _knots(u, own, f in survey.means) if quantiles else None
-    return _joined(found, sample, weight, name)
+        maps[f] = middle, inverse, _knots(u, weights, f in survey.means) if quantiles else None
+    return _joined(maps, sample, weight, name)
 
 
 def additive_map(
@@ -311,7 +311,7 @@ def additive_map(
     """
     predict = _additive_model(sample, target, weight, settings)
     curves = dict[int, _Curve]()
-    for f, values, own, middle, inverse in (
+    for f, values, weights, middle, inverse in (
         _units(sample, weight, survey, amounts) if predict is not None else ()
     ):
         points = np.unique(values)
@@ -319,22 +319,24 @@ def additive_map(
         rows = np.zeros((len(points) + 1, sample.shape[1]))
         rows[:, f] = np.append(points, np.nan if len(values) < len(sample) else points[0])
         assert predict is not None
-        share = np.bincount(np.searchsorted(points, values, side="right") - 1, own, len(points)) / own.sum()
-        curve = _direction(predict(rows), share)
-        variance = float(share @ curve[:-1] ** 2)
+        at = np.searchsorted(points, values, side="right") - 1
+        share = np.bincount(at, weights, len(points)) / weights.sum()
+        heights = _direction(predict(rows), share)
+        variance = float(share @ heights[:-1] ** 2)
         u = ((points - middle) * inverse).astype(MODEL_DTYPE)
-        absent = float(curve[-1]) if len(values) < len(sample) else np.nan
-        curves[f] = _Curve(middle, inverse, u, curve[:-1], share, absent, variance)
-    largest = max((one.variance for one in curves.values()), default=0.0)
-    curves = {f: one for f, one in curves.items() if one.variance > LEAST_CONTRIBUTION * largest}
-    unit = 1.0 / np.sqrt(sum(one.variance for one in curves.values()) or 1.0)
-    found = {
-        f: (one.middle, one.inverse, _steps(one.u, unit * one.s, one.share)) for f, one in curves.items()
+        absent = float(heights[-1]) if len(values) < len(sample) else np.nan
+        curves[f] = _Curve(middle, inverse, u, heights[:-1], share, absent, variance)
+    largest = max((curve.variance for curve in curves.values()), default=0.0)
+    curves = {f: curve for f, curve in curves.items() if curve.variance > LEAST_CONTRIBUTION * largest}
+    unit = 1.0 / np.sqrt(sum(curve.variance for curve in curves.values()) or 1.0)
+    maps = {
+        f: (curve.middle, curve.inverse, _steps(curve.u, unit * curve.s, curve.share))
+        for f, curve in curves.items()
     }
     absent_values = np.full(sample.shape[1], np.nan)
-    for f, one in curves.items():
-        absent_values[f] = unit * one.absent
-    return _joined(found, sample, weight, "additive"), absent_values
+    for f, curve in curves.items():
+        absent_values[f] = unit * curve.absent
+    return _joined(maps, sample, weight, "additive"), absent_values
 
 
 @dataclass(frozen=True)
@@ -419,34 +421,34 @@ def _units(
     map.
     """
     for f in map(int, np.flatnonzero(amounts)):
-        values, own = _values(sample, weight, f)
+        values, weights = _values(sample, weight, f)
         if len(values) and values[0] != values[-1]:
-            middle, inverse = _unit(values, own, float(survey.minimum[f]), float(survey.maximum[f]))
+            middle, inverse = _unit(values, weights, float(survey.minimum[f]), float(survey.maximum[f]))
             if inverse:
-                yield f, values, own, middle, inverse
+                yield f, values, weights, middle, inverse
 
 
 def _joined(
-    found: Mapping[int, tuple[float, float, KnotArrays | None]],
+    maps: Mapping[int, tuple[float, float, KnotArrays | None]],
     sample: NDArray[np.generic],
     weight: FloatArray,
     name: str,
 ) -> FeatureMap | None:
     """One map of several features; None without features."""
     n = sample.shape[1]
-    if not found:
+    if not maps:
         return None
     centre, rate, sd = np.zeros((3, n))
-    for f, (middle, inverse, knots) in found.items():
-        values, own = _values(sample, weight, f)
+    for f, (middle, inverse, knots) in maps.items():
+        values, weights = _values(sample, weight, f)
         mapped = _of_one(middle, inverse, knots, name)(values[:, None])[:, 0].astype(ACC_DTYPE)
-        centre[f], rate[f], sd[f] = middle, inverse, np.sqrt(weighted_variance(mapped, own))
-    parts = [found[f][2] for f in sorted(found)]
+        centre[f], rate[f], sd[f] = middle, inverse, np.sqrt(weighted_variance(mapped, weights))
+    parts = [maps[f][2] for f in sorted(maps)]
     some = [knots for knots in parts if knots is not None]
     if not some:
         return Clip(centre, rate, sd)
     sizes = np.zeros(n, INDEX_DTYPE)
-    sizes[sorted(found)] = [len(knot) for knot, _ in some]
+    sizes[sorted(maps)] = [len(knot) for knot, _ in some]
     knot, value = (np.concatenate(part) for part in zip(*some, strict=True))
     at = np.append(0, np.cumsum(sizes)).astype(INDEX_DTYPE)
     return Knots(centre, rate, sd, at, knot, value, name)
@@ -461,16 +463,16 @@ def _values(sample: NDArray[np.generic], weight: FloatArray, feature: int) -> tu
 
 def _of_one(centre: float, rate: float, knots: KnotArrays | None, name: str) -> FeatureMap:
     """The map of a single feature."""
-    own = np.array([centre]), np.array([rate]), np.zeros(1)
+    plain = np.array([centre]), np.array([rate]), np.zeros(1)
     if knots is None:
-        return Clip(*own)
-    return Knots(*own, np.array([0, len(knots[0])], INDEX_DTYPE), *knots, name)
+        return Clip(*plain)
+    return Knots(*plain, np.array([0, len(knots[0])], INDEX_DTYPE), *knots, name)
 
 
-def _mapped(found: FeatureMap, feature: int, values: FloatArray) -> FloatArray:
+def _mapped(feature_map: FeatureMap, feature: int, values: FloatArray) -> FloatArray:
     """Values of a feature as a map has them."""
-    u = (values[:, None] - found.centre[feature]) * found.rate[feature]
-    return found.mapped(u.astype(MODEL_DTYPE), np.array([feature]))[:, 0].astype(ACC_DTYPE)
+    u = (values[:, None] - feature_map.centre[feature]) * feature_map.rate[feature]
+    return feature_map.mapped(u.astype(MODEL_DTYPE), np.array([feature]))[:, 0].astype(ACC_DTYPE)
 
 
 def _unit(values: FloatArray, weight: FloatArray, low: float, high: float) -> tuple[float, float]:

@@ -59,8 +59,8 @@ class Prior:
     @staticmethod
     def among(arrays: Mapping[str, NDArray[Any]]) -> "Prior | None":
         """The inverse of `arrays`, among others; None where it is absent."""
-        own = {k.removeprefix("prior_"): v for k, v in arrays.items() if k.startswith("prior_")}
-        return Prior(**own) if own else None
+        prior_arrays = {k.removeprefix("prior_"): v for k, v in arrays.items() if k.startswith("prior_")}
+        return Prior(**prior_arrays) if prior_arrays else None
 
     def expected(self, X: SingleArray, kernels: Kernels) -> FloatArray:
         """p of each class, float64 (n, n_classes)."""
@@ -84,19 +84,19 @@ class Prior:
         weight, and some again as a rare class, or in place of one. The shares of other classes among
         themselves do not change.
         """
-        p, own = self.expected(X, kernels), target.astype(np.int64)
+        p, labels = self.expected(X, kernels), target.astype(np.int64)
         n_classes = p.shape[1]
         share = np.zeros(n_classes)
-        share[self.rare] = STRENGTH / (STRENGTH + np.bincount(own, minlength=n_classes)[self.rare])
-        of_rare = share[own][:, None]
+        share[self.rare] = STRENGTH / (STRENGTH + np.bincount(labels, minlength=n_classes)[self.rare])
+        of_rare = share[labels][:, None]
         other = np.where(of_rare > 0, of_rare * p, share * p)
-        other[np.arange(len(own)), own] = 0.0
+        other[np.arange(len(labels)), labels] = 0.0
         factors = self.factors if len(self.factors) else np.ones(n_classes)
-        plain = weight / factors[own]
+        plain = weight / factors[labels]
         at = np.flatnonzero(other)
         drawn, amount = _systematic((plain[:, None] * other).ravel()[at])
         row, number = np.divmod(at[drawn], n_classes)
-        targets = np.concatenate([own, number])
+        targets = np.concatenate([labels, number])
         weights = np.concatenate([plain * (1.0 - other.sum(axis=1)), amount]) * factors[targets]
         number = np.concatenate([np.arange(len(X)), row])
         return number, targets, weights
@@ -142,16 +142,16 @@ def fit_prior(
     of_rare = np.isin(target, rare)
     others = np.flatnonzero(~of_rare)
     drawn = others[thinned(others, FREQUENT_ROWS, settings.seed)]
-    own = np.sort(np.concatenate([np.flatnonzero(of_rare), drawn]))
-    if len(own) == len(drawn):
+    rows = np.sort(np.concatenate([np.flatnonzero(of_rare), drawn]))
+    if len(rows) == len(drawn):
         return None
-    scale = np.where(of_rare[own], 1.0, weight[others].sum() / weight[drawn].sum())
+    scale = np.where(of_rare[rows], 1.0, weight[others].sum() / weight[drawn].sum())
     once = replace(settings, loss="logistic", refine=True, triangle=0, leaf_scaling=False, distill_weight=0.0)
-    once = replace(once, local_rows=LOCAL_ROWS, keep_support_vectors=False, max_leaf_rows=len(own))
-    costs = weight[own] * scale
+    once = replace(once, local_rows=LOCAL_ROWS, keep_support_vectors=False, max_leaf_rows=len(rows))
+    costs = weight[rows] * scale
     leaf = fit_leaf(
-        scaling(sample[own]),
-        target[own],
+        scaling(sample[rows]),
+        target[rows],
         costs,
         n_outputs(len(totals)),
         kernels,

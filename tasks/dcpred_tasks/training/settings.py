@@ -126,7 +126,7 @@ def setting(
     """A field with its description and checks: its choices, or its range from `low` to `high` in `unit`, or
     both; `zero` is the meaning of 0, and `more` what it may be beside its choices.
     """
-    told = {
+    metadata = {
         "meaning": meaning,
         "choices": tuple(choices),
         "range": None if low is None else (low, high),
@@ -134,7 +134,7 @@ def setting(
         "zero": zero,
         "more": more,
     }
-    return field(default=default, metadata=told)
+    return field(default=default, metadata=metadata)
 
 
 OF_TASK = {
@@ -198,30 +198,30 @@ def listed(value: object, setting: str) -> str:
                 f"Cannot use {setting}={str(value)[:80]}: it is not a list in JSON. Write it as"
                 ' ["soil", 7], with names in double quotes, or as soil,7.'
             ) from None
-    if isinstance(value, Iterable) and any(isinstance(one, bool | np.bool_) for one in value):
+    if isinstance(value, Iterable) and any(isinstance(item, bool | np.bool_) for item in value):
         raise SettingsError(
             f"Cannot use a mask of True and False in {setting}: it lists features. Name them by numbers, for"
             " example with numpy.flatnonzero(mask).tolist(), or by names."
         )
     features = [value] if isinstance(value, Integral) or not isinstance(value, Iterable) else list(value)
     parts = []
-    for one in features:
-        if isinstance(one, str):
-            parts.append(json.dumps(one))
-        elif isinstance(one, Integral) and not isinstance(one, bool) and int(one) >= 0:
-            parts.append(str(one))
+    for feature in features:
+        if isinstance(feature, str):
+            parts.append(json.dumps(feature))
+        elif isinstance(feature, Integral) and not isinstance(feature, bool) and int(feature) >= 0:
+            parts.append(str(feature))
         else:
             raise SettingsError(
-                f"Cannot use feature {one!r} in {setting}: it is neither a name nor a number from 0 on. Name"
-                " features by strings or integers."
+                f"Cannot use feature {feature!r} in {setting}: it is neither a name nor a number from 0 on."
+                " Name features by strings or integers."
             )
     return ",".join(parts)
 
 
 def parts(text: str, setting: str = "categorical") -> list[tuple[str, bool]]:
     """The parts between commas that are not empty, and whether each is a name in double quotes."""
-    found = [match[1] for match in PART.finditer(text) if match[1]]
-    return [(_unquoted(part, setting), True) if part.startswith('"') else (part, False) for part in found]
+    texts = [match[1] for match in PART.finditer(text) if match[1]]
+    return [(_unquoted(part, setting), True) if part.startswith('"') else (part, False) for part in texts]
 
 
 def numbers(text: str) -> list[int]:

@@ -206,7 +206,7 @@ class LeafRows:
     def take(self, index: IntArray | slice) -> "LeafRows":
         """Some of the rows."""
         arrays = {name: getattr(self, name) for name in ("X", "target", "weight", "borrowed", "offset")}
-        return replace(self, **{name: one[index] for name, one in arrays.items() if one is not None})
+        return replace(self, **{name: array[index] for name, array in arrays.items() if array is not None})
 
     def compact_weight(self) -> FloatArray:
         """Row weights of the compact fit, in which overlap rows count less."""
@@ -252,10 +252,10 @@ def local_machine(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSol
     if rows.offset is not None:
         return DualSolution(np.zeros((len(rows.X), rows.n_outputs)), np.zeros(rows.n_outputs))
     seen = local_sample(len(rows.X), settings)
-    found = _trained(rows.take(seen), kernel, settings)
-    dual = np.zeros((len(rows.X), found.dual.shape[1]))
-    dual[seen] = found.dual
-    return DualSolution(dual, found.intercept)
+    solution = _trained(rows.take(seen), kernel, settings)
+    dual = np.zeros((len(rows.X), solution.dual.shape[1]))
+    dual[seen] = solution.dual
+    return DualSolution(dual, solution.intercept)
 
 
 def fit_exact(rows: LeafRows, kernel: Kernel, settings: Settings) -> Exact:
@@ -270,8 +270,8 @@ def _trained(rows: LeafRows, kernel: Kernel, settings: Settings) -> DualSolution
         G = kernel(rows.X, rows.X)
 
         def solve(target: FloatArray, weight: FloatArray) -> tuple[DualSolution, Callable[[], FloatArray]]:
-            found = kernel_ridge(G, target, weight, settings.ridge)
-            return found, lambda: G @ found.dual[:, 0] + found.intercept
+            solution = kernel_ridge(G, target, weight, settings.ridge)
+            return solution, lambda: G @ solution.dual[:, 0] + solution.intercept
 
         target = rows.target.astype(np.float64)
         return loss_from_settings(settings).settled(target, rows.weight, solve)[1]

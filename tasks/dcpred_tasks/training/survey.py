@@ -338,13 +338,13 @@ def remarks(
     varied = set(columns) - set(constant) - set(ids)
     leaks = [f for f in sorted(varied) if n > 1 and _predicts(rows[:, f], y, len(survey.classes))]
     sentences = [
-        f"{_listed(found, names)} {words}"
-        for found, words in (
+        f"{_listed(features, names)} {words}"
+        for features, words in (
             (constant, "the same value in every training row; leave it out"),
             (ids, "ascending integers, as ids have; leave it out, or keep it with --id"),
             (later, LATER_DATES),
         )
-        if found
+        if features
     ]
     if leaks:
         sentences.append(
@@ -373,10 +373,13 @@ def _distinct(X: FloatArray, y: NDArray[np.generic]) -> tuple[FloatArray, NDArra
     return X[first], y[first]
 
 
-def _listed(found: Sequence[int], names: Sequence[str] | None, one: str = "has", many: str = "have") -> str:
+def _listed(
+    features: Sequence[int], names: Sequence[str] | None, has: str = "has", have: str = "have"
+) -> str:
     """Features as the subject of a sentence, with its verb."""
-    shown = [repr(names[f]) if names is not None and f < len(names) else str(f) for f in found]
-    return f"feature{'s' if len(found) > 1 else ''} {listed(shown, NAMED)} {many if len(found) > 1 else one}"
+    shown = [repr(names[f]) if names is not None and f < len(names) else str(f) for f in features]
+    subject = listed(shown, NAMED)
+    return f"features {subject} {have}" if len(features) > 1 else f"feature {subject} {has}"
 
 
 def _ascends(values: FloatArray) -> bool:
@@ -442,7 +445,7 @@ def distinct_rows(
     """One row for each that differs, of all their weight and their heaviest class or mean value: a copy of a
     row among its neighbours would predict its label at any metric. With the numbers of these rows.
     """
-    kept, group = equal_rows(U)
+    first, group = equal_rows(U)
     total = np.bincount(group, weights=weight)
     if task == "classification":
         classes, number = np.unique(target, return_inverse=True)
@@ -457,8 +460,8 @@ def distinct_rows(
         y = np.bincount(group, weights=weight * (values / largest)) / total
         spread = y.std()
         y = (y - y.mean()) / spread if spread > 1e-12 else np.zeros(len(y))
-    own = U if len(kept) == len(U) else U[kept]
-    return LabelledRows(own, y, np.maximum(total / total.mean(), 1e-6)), kept
+    rows = U if len(first) == len(U) else U[first]
+    return LabelledRows(rows, y, np.maximum(total / total.mean(), 1e-6)), first
 
 
 def equal_rows(X: SingleArray) -> tuple[IntArray, IntArray]:

@@ -138,9 +138,9 @@ def borders_of(x: NDArray[np.generic]) -> SingleArray:
         chosen = np.arange(len(values) - 1)
     low, high = values[chosen].astype(ACC_DTYPE), values[chosen + 1]
     middle = ((low + high) / 2).astype(MODEL_DTYPE)
-    found = np.where(middle > values[chosen], middle, high)
+    borders = np.where(middle > values[chosen], middle, high)
     first = [-np.inf] if gaps.any() and len(values) else []
-    return np.concatenate([first, found]).astype(MODEL_DTYPE)
+    return np.concatenate([first, borders]).astype(MODEL_DTYPE)
 
 
 def machine_code() -> Any:
@@ -190,8 +190,8 @@ class _Boosting:
                 best, lowest = number + 1, judged
             if len(held) and number + 1 - best >= PATIENCE:
                 break
-        kept = slice(best if len(held) else None)
-        return np.array(leaves[kept]), np.array(features[kept]), np.array(least[kept]), bias
+        used = slice(best if len(held) else None)
+        return np.array(leaves[used]), np.array(features[used]), np.array(least[used]), bias
 
     def _constant(self, rows: IntArray) -> FloatArray:
         """The best constant of some rows."""
@@ -323,15 +323,15 @@ def _in_used_borders(
 ) -> ObliviousTrees:
     """The term with those borders that its trees ask for."""
     asked = least != NEVER
-    kept = [np.unique(least[asked & (feature == f)]).astype(INDEX_DTYPE) for f in range(len(borders))]
+    used = [np.unique(least[asked & (feature == f)]).astype(INDEX_DTYPE) for f in range(len(borders))]
     bins = least.copy()
-    for f, numbers in enumerate(kept):
+    for f, numbers in enumerate(used):
         here = asked & (feature == f)
         bins[here] = 1 + np.searchsorted(numbers, least[here])
-    counts = [len(numbers) for numbers in kept]
+    counts = [len(numbers) for numbers in used]
     return ObliviousTrees(
         border_at=np.cumsum([0, *counts]).astype(INDEX_DTYPE),
-        border=np.concatenate([edges[numbers - 1] for edges, numbers in zip(borders, kept, strict=True)]),
+        border=np.concatenate([edges[numbers - 1] for edges, numbers in zip(borders, used, strict=True)]),
         feature=feature,
         bin=bins,
         leaf=leaf,
