@@ -57,11 +57,11 @@ class Bins:
 
     def counts(self, *matrices: NDArray[np.generic]) -> IntArray:
         """Rows by bin, as in `rows`. The matrices have the columns side by side."""
-        found = np.zeros(len(self.rows), INDEX_DTYPE)
+        counts = np.zeros(len(self.rows), INDEX_DTYPE)
         columns = (column for matrix in matrices for column in np.asarray(matrix.T, ACC_DTYPE, order="C"))
-        for column, edges, own in zip(columns, self.edges, self.slots, strict=True):
-            found[own] = np.bincount(edges.searchsorted(column, "right"), minlength=len(edges) + 1)
-        return found
+        for column, edges, slot in zip(columns, self.edges, self.slots, strict=True):
+            counts[slot] = np.bincount(edges.searchsorted(column, "right"), minlength=len(edges) + 1)
+        return counts
 
 
 def fit_bins(
@@ -119,5 +119,5 @@ def _code_edges(codes: NDArray[np.generic], size: int, most: int) -> FloatArray:
     numbers = codes.astype(INDEX_DTYPE)
     known = numbers[(numbers >= 0) & (numbers < size - 2)]
     counts = np.bincount(known, minlength=size - 2)
-    own = np.argsort(-counts, kind="stable")[: most // 2]
-    return np.asarray(edges[np.unique([0, *own, *(own + 1), size - 2, size - 1, size])])
+    frequent = np.argsort(-counts, kind="stable")[: most // 2]
+    return np.asarray(edges[np.unique([0, *frequent, *(frequent + 1), size - 2, size - 1, size])])

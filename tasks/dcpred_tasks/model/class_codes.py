@@ -40,15 +40,15 @@ def class_labels(attributes: Mapping[str, Any], where: str) -> tuple[str, ...] |
     if not isinstance(given, list | tuple):
         return None
     names: list[str] = []
-    for number, one in enumerate(given):
-        one = one.decode("utf-8", "replace") if isinstance(one, bytes) else one
-        name = one if isinstance(one, str) else None
-        if name is None and isinstance(one, int | float) and not isinstance(one, bool) and one == one:
-            name = str(one)
+    for number, value in enumerate(given):
+        value = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        name = value if isinstance(value, str) else None
+        if name is None and isinstance(value, int | float) and not isinstance(value, bool) and value == value:
+            name = str(value)
         if not name:
             raise DataError(
                 f"The attribute {LABELS} of {where} gives class {number} the name"
-                f" {str(one)[:LONGEST_NAME]!r}. Give each class a text as its name."
+                f" {str(value)[:LONGEST_NAME]!r}. Give each class a text as its name."
             )
         if name in names:
             raise DataError(
@@ -73,15 +73,15 @@ def class_values(values: NDArray[Any], numbered: bool = True) -> NDArray[Any]:
     if kind not in "OSV":
         return values
     flat = values.ravel().tolist()
-    if kind == "S" or any(isinstance(one, bytes) for one in flat):
+    if kind == "S" or any(isinstance(value, bytes) for value in flat):
         how = "y.astype(str)" if kind == "S" else "[v.decode() for v in y]"
         raise DataError(f"Cannot use y: it holds bytes. Make them text with {how}.")
-    is_text = [isinstance(one, str) for one in flat]
-    wrong = next((i for i, one in enumerate(flat) if not isinstance(one, OF_CLASSES)), None)
+    is_text = [isinstance(value, str) for value in flat]
+    wrong = next((i for i, value in enumerate(flat) if not isinstance(value, OF_CLASSES)), None)
     if wrong is None and not any(is_text):
-        found = class_array(flat).reshape(values.shape)
-        if found.dtype.kind != "O":
-            return class_values(found, numbered)
+        array = class_array(flat).reshape(values.shape)
+        if array.dtype.kind != "O":
+            return class_values(array, numbered)
         wrong = max(range(len(flat)), key=lambda i: abs(flat[i]))  # No dtype of NumPy holds it.
     if wrong is not None:
         where = f" in row {wrong:,}" if numbered else ""
@@ -138,14 +138,14 @@ def class_positions(labels: NDArray[Any], classes: Sequence[Any]) -> IntArray:
     Numbers are compared as numbers, exactly. Where either side is text, both are compared as text.
     """
     labels = labels.astype(object) if labels.dtype.kind == "T" else labels  # it has no cast to a fixed width
-    text = any(isinstance(one, str) for one in classes)
+    text = any(isinstance(label, str) for label in classes)
     if text or labels.dtype.kind not in "biuf":
         labels = labels.astype(str)
-        known = [(str(one), i) for i, one in enumerate(classes)]
+        known = [(str(label), i) for i, label in enumerate(classes)]
     else:
         labels = labels.view(np.uint8) if labels.dtype.kind == "b" else labels
         labels = labels.astype(np.float64) if labels.dtype.kind == "f" else labels
-        known = [(kept, i) for i, one in enumerate(classes) if (kept := _as(labels.dtype, one)) is not None]
+        known = [(value, i) for i, c in enumerate(classes) if (value := _as(labels.dtype, c)) is not None]
     if not known:
         return np.full(len(labels), -1, np.int64)
     values = np.array([value for value, _ in known], labels.dtype.kind if text else None)
@@ -167,5 +167,5 @@ def _as(dtype: np.dtype[Any], value: Any) -> Any:
 
 def listed_classes(classes: Sequence[Any]) -> str:
     """Classes as a message lists them."""
-    shown = ", ".join(str(one) for one in classes[:LISTED])
+    shown = ", ".join(map(str, classes[:LISTED]))
     return shown if len(classes) <= LISTED else f"{shown}, … {len(classes)} classes"

@@ -79,17 +79,17 @@ class LeafModels:
 
     def of(self, leaf: int, shape: tuple[int, int]) -> LeafModel | None:
         """The leaf model of a leaf, of (n_features, n_outputs), built once; None for a constant leaf."""
-        own = _span(self.at, leaf)
-        if leaf not in self._made and own.start < own.stop:
+        span = _span(self.at, leaf)
+        if leaf not in self._made and span.start < span.stop:
             with _one_thread:  # else each of several threads builds one, of a large size
                 if leaf not in self._made:
-                    self._made[leaf] = read_leaf_model(self.name, self.packed[own], shape)
+                    self._made[leaf] = read_leaf_model(self.name, self.packed[span], shape)
         return self._made.get(leaf)
 
     def dtype(self, leaf: int) -> type[np.floating]:
         """The precision that the rows of a leaf are scored in."""
-        own = _span(self.at, leaf)
-        return ACC_DTYPE if own.start == own.stop or needs_double(self.packed[own]) else MODEL_DTYPE
+        span = _span(self.at, leaf)
+        return ACC_DTYPE if span.start == span.stop or needs_double(self.packed[span]) else MODEL_DTYPE
 
 
 @dataclass(frozen=True)
@@ -173,13 +173,13 @@ class Model(LeafArrays):
         return self.leaf_models.of(leaf, (self.n_columns, self.n_outputs))
 
     def basis(self, leaf: int) -> LeafBasis:
-        own = _span(self.landmark_at, leaf)
-        landmarks = self.landmarks[own]
+        span = _span(self.landmark_at, leaf)
+        landmarks = self.landmarks[span]
         triangle = self.triangle[_span(self.triangle_at, leaf)].reshape(-1, max(len(landmarks), 1))
         pairs = self.pairs[_span(self.pair_at, leaf)]
         factor = self.leaf_factor[leaf]
         return LeafBasis(
-            self.kernel, self.triangle_bound, landmarks, self.gamma[own], pairs, triangle, factor
+            self.kernel, self.triangle_bound, landmarks, self.gamma[span], pairs, triangle, factor
         )
 
     @cached_property
@@ -199,8 +199,8 @@ class Model(LeafArrays):
     @property
     def factors(self) -> FloatArray:
         """From raw units to columns of landmarks, float64 (n_leaves, n_columns) or (1, n_columns)."""
-        own = self.leaf_factor if self.leaf_factor.shape[1] else np.ones((1, self.n_columns), MODEL_DTYPE)
-        return np.asarray(self.scaling.factor * own, ACC_DTYPE)
+        factor = self.leaf_factor if self.leaf_factor.shape[1] else np.ones((1, self.n_columns), MODEL_DTYPE)
+        return np.asarray(self.scaling.factor * factor, ACC_DTYPE)
 
     @property
     def score_dtype(self) -> np.dtype[np.floating]:
@@ -265,8 +265,8 @@ def score_rows(
     step = tile_rows(model.n_columns)
     for start in range(0, len(X), step):
         tile = slice(start, min(start + step, len(X)))
-        own = None if leaves is None else leaves[tile]
-        _score_tile(model, X[tile], decision[tile], status[tile], early, own)
+        given = None if leaves is None else leaves[tile]
+        _score_tile(model, X[tile], decision[tile], status[tile], early, given)
     return undone(model.target, decision, status)
 
 
@@ -345,11 +345,11 @@ def summed_sizes(model: Model, X: NDArray[np.generic]) -> tuple[FloatArray, Floa
         rows[~np.isfinite(rows).all(axis=1)] = 0.0
         order, spans = by_leaf(model.tree.descend(rows))
         for leaf, span in spans:
-            mine, own = order[span], _span(model.beta_at, leaf)
+            mine, beta_span = order[span], _span(model.beta_at, leaf)
             other = model.leaf_model(leaf)
             if other is not None:
                 terms[mine] = other.sizes(rows[mine])
-            elif own.start < own.stop:
+            elif beta_span.start < beta_span.stop:
                 sizes, weights = model.basis(leaf).summed_sizes(rows[mine]), model.beta.present(leaf)[1]
                 terms[mine] = (sizes @ np.abs(weights.astype(ACC_DTYPE))).max(axis=1, initial=0.0)
             intercept[mine] = np.abs(model.intercept[leaf]).max()
@@ -365,11 +365,11 @@ def _early_values(model: Model, leaf: int, rows: RowArray) -> FloatArray:
             "Cannot predict early: the model was saved without its support vectors. Train it again with"
             " keep_support_vectors=true."
         )
-    own = _span(model.support.at, leaf)
-    if own.start == own.stop:
+    span = _span(model.support.at, leaf)
+    if span.start == span.stop:
         return np.broadcast_to(model.support.intercept[leaf], (len(rows), model.n_outputs))
     kernel = replace(model.local_kernel, gamma=float(model.support.gamma[leaf]))
-    vectors, dual = model.support.vectors[own], model.support.dual[own].astype(ACC_DTYPE)
+    vectors, dual = model.support.vectors[span], model.support.dual[span].astype(ACC_DTYPE)
     parts = [kernel(rows[part], vectors) @ dual for part in _parts(len(rows), len(vectors))]
     value: FloatArray = np.concatenate(parts) + model.support.intercept[leaf]
     return value
@@ -394,7 +394,7 @@ def class_numbers(decision: Scores) -> NDArray[np.int64]:
 
 def class_array(classes: Sequence[Any]) -> NDArray[Any]:
     """Classes (n_classes,) of a dtype that distinguishes them, unlike float64 for integers beyond int64."""
-    found = np.array(classes)
-    if found.dtype.kind != "f" or not classes or not all(isinstance(one, int) for one in classes):
-        return found
+    array = np.array(classes)
+    if array.dtype.kind != "f" or not classes or not all(isinstance(value, int) for value in classes):
+        return array
     return np.array(classes, np.uint64 if min(classes) >= 0 and max(classes) < 2**64 else object)

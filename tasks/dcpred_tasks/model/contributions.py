@@ -69,8 +69,8 @@ def contributions(
     parts = parts or parts_of(model)
     if output is None:
         output = class_numbers(decision) if model.n_outputs > 1 else np.zeros(len(X), np.int64)
-    own = model.target.to_decision(np.asarray(decision, ACC_DTYPE))
-    explained = np.take_along_axis(own, output[:, None], axis=1)[:, 0]
+    decisions = model.target.to_decision(np.asarray(decision, ACC_DTYPE))
+    explained = np.take_along_axis(decisions, output[:, None], axis=1)[:, 0]
     out = np.full((len(X), len(parts.names) + 2), np.nan)
     scored = np.flatnonzero(np.isfinite(explained) & (leaf != NO_LEAF))
     order, spans = by_leaf(leaf[scored])
@@ -109,7 +109,7 @@ def average(model: Model) -> FloatArray:
         weight = np.where(model.intercept > PRESENT, weight, 0.0)
         weight[:, weight.sum(axis=0) == 0] = 1.0
         rows = (_background(model, leaf) for leaf in range(model.n_leaves))
-        means = np.stack([_values(model, leaf, own).mean(axis=0) for leaf, own in enumerate(rows)])
+        means = np.stack([_values(model, leaf, of_leaf).mean(axis=0) for leaf, of_leaf in enumerate(rows)])
         _averages[model] = np.asarray((means * weight).sum(axis=0) / weight.sum(axis=0))
     return _averages[model]
 
@@ -231,8 +231,8 @@ class _Products(_Game):
 
     def prepare(self) -> None:
         self.used = used = np.unique(self.part[self.live])
-        own = np.flatnonzero(np.isin(self.part, used))
-        self.order = own[np.argsort(self.part[own], kind="stable")]
+        columns = np.flatnonzero(np.isin(self.part, used))
+        self.order = columns[np.argsort(self.part[columns], kind="stable")]
         self.starts = np.flatnonzero(np.diff(self.part[self.order], prepend=-1))
         self.rest = np.flatnonzero(~np.isin(self.part, used))
         m, pairs = len(self.basis.landmarks), self.basis.pairs
@@ -273,11 +273,11 @@ class _Products(_Game):
         most = max(math.ceil(d / 2), 1)
         nodes = min(most, EXACT_FEATURES // 2)
         while True:
-            own = self._integral(a, w, nodes)
-            if nodes == most or abs(own.sum() - target) <= ENOUGH * size:
+            integral = self._integral(a, w, nodes)
+            if nodes == most or abs(integral.sum() - target) <= ENOUGH * size:
                 break
             nodes = min(2 * nodes, most)
-        phi[self.used] = completed(own, target)
+        phi[self.used] = completed(integral, target)
         return phi
 
     def _integral(self, a: FloatArray, w: FloatArray, nodes: int) -> FloatArray:

@@ -72,8 +72,8 @@ class RowSums(ABC):
     def __call__(self, X: RowArray) -> FloatArray:
         out = np.zeros((len(X), self.weights.shape[1]))
         add = self.add_single if is_single(X) else self.add_double
-        for own in blocks(len(X), self.width):
-            add(X[own], out[own])
+        for block in blocks(len(X), self.width):
+            add(X[block], out[block])
         return out
 
     @abstractmethod
@@ -212,8 +212,8 @@ class Exact:
         return float(self.support.size + self.dual.size + OF_KERNEL * len(self.support))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        own: dict[str, NDArray[Any]] = kernel_arrays(self.kernel)
-        return own | {"support": self.support, "dual": self.dual, "intercept": self.intercept}
+        arrays: dict[str, NDArray[Any]] = kernel_arrays(self.kernel)
+        return arrays | {"support": self.support, "dual": self.dual, "intercept": self.intercept}
 
 
 def exact_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Exact:

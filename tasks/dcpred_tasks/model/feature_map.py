@@ -75,12 +75,12 @@ class FeatureMap(ABC):
         """Raw rows (n, n_features), with mapped features as s: float64, C order. A number that is infinite,
         or too large for single precision in units of 1 / rate, is infinite; NaN stays NaN.
         """
-        out, own = np.array(rows, ACC_DTYPE, order="C"), np.flatnonzero(self.rate)
+        out, mapped = np.array(rows, ACC_DTYPE, order="C"), np.flatnonzero(self.rate)
         if not len(out):
             return out
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            u = ((out[:, own] - self.centre[own]) * self.rate[own]).astype(MODEL_DTYPE)
-            out[:, own] = np.where(np.isfinite(u), self.mapped(u, own), u)
+            u = ((out[:, mapped] - self.centre[mapped]) * self.rate[mapped]).astype(MODEL_DTYPE)
+            out[:, mapped] = np.where(np.isfinite(u), self.mapped(u, mapped), u)
         return out
 
     def raw(self, rows: FloatArray) -> FloatArray:
@@ -175,9 +175,9 @@ class Knots(FeatureMap):
     def mapped(self, u: SingleArray, feature: IntArray) -> SingleArray:
         s = np.empty_like(u)
         for column, number in enumerate(feature):
-            own = self.of(number)
-            above = np.searchsorted(self.knot[own], u[:, column], side="right")
-            k = own.start + np.maximum(above - 1, 0)
+            span = self.of(number)
+            above = np.searchsorted(self.knot[span], u[:, column], side="right")
+            k = span.start + np.maximum(above - 1, 0)
             slope = np.where(above > 0, self.slope[k], np.float32(0))
             s[:, column] = (u[:, column] - self.knot[k]) * slope + self.value[k]
         return s
@@ -189,8 +189,8 @@ class Knots(FeatureMap):
     def limits(self, low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
         least, most = super().limits(low, high)
         for feature in self.features if self.is_additive else ():
-            own = self.value[self.of(feature)]
-            least[feature], most[feature] = own.min(), own.max()
+            values = self.value[self.of(feature)]
+            least[feature], most[feature] = values.min(), values.max()
         return least, most
 
 

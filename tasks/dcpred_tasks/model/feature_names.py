@@ -124,8 +124,8 @@ def _attribute_names(X: Any) -> Names | None:
 
 def _check_columns(given: Names, trained: Names) -> None:
     """Raise DataError unless the columns are those of training in some order."""
-    found, wanted = set(given), set(trained)
-    missing = [name for name in trained if name not in found]
+    names, wanted = set(given), set(trained)
+    missing = [name for name in trained if name not in names]
     if missing:
         raise DataError(
             f"Cannot use X: it lacks {_listed(missing)}, which the model was trained with. Add the columns of"

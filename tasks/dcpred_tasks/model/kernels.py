@@ -368,7 +368,7 @@ def median_gamma(kernel: Kernel, X: RowArray, weight: FloatArray | None = None) 
     """
     picked = at_most(len(X), MEDIAN_ROWS)
     some = X[picked].astype(ACC_DTYPE)
-    own = np.ones(len(some)) if weight is None else weight[picked] / weight.max()
+    weights = np.ones(len(some)) if weight is None else weight[picked] / weight.max()
     absolute = kernel.family.sum == Sum.ABSOLUTE
     between = []
     # Distances are summed of differences: |x|² − 2x·u + |u|² leaves more than 0 between equal rows.
@@ -379,7 +379,7 @@ def median_gamma(kernel: Kernel, X: RowArray, weight: FloatArray | None = None) 
     if not distances.any():
         return float(np.float32(kernel.gamma))
     apart = distances > 0
-    pairs = np.concatenate([own[:i] * own[i] for i in range(1, len(own))])[apart]
+    pairs = np.concatenate([weights[:i] * weights[i] for i in range(1, len(weights))])[apart]
     gamma = 1.0 / max(_median(distances[apart], pairs), SMALLEST_DISTANCE)
     return float(np.float32(gamma))
 

@@ -73,21 +73,21 @@ def threshold_of(model: Model, costs: Costs | None = None) -> float | None:
     """The probability from which on rows get the label of the second class: that of the model, or of costs.
     None where there are not two classes, or no probabilities, or costs that no probability divides.
     """
-    found = None if model.uncertainty is None else model.uncertainty.calibration
-    if found is None or len(model.classes) != 2:
+    calibration = None if model.uncertainty is None else model.uncertainty.calibration
+    if calibration is None or len(model.classes) != 2:
         return None
     if costs is None:
-        return float(found.weight[0] / found.weight.sum()) if len(found.weight) else 0.5
+        return float(calibration.weight[0] / calibration.weight.sum()) if len(calibration.weight) else 0.5
     wrong, missed = costs[1] - costs[0], costs[2] - costs[3]
     return wrong / (wrong + missed) if min(wrong, missed) >= 0 < wrong + missed else None
 
 
 def threshold_of_two(model: Model) -> float:
     """The same of an attribute that other models do not have: it raises AttributeError."""
-    found = threshold_of(model)
-    if found is None:
+    threshold = threshold_of(model)
+    if threshold is None:
         raise AttributeError("Only models of two classes with calibrate=true have a threshold.")
-    return found
+    return threshold
 
 
 def threshold_costs(threshold: float | str) -> Costs:
@@ -110,15 +110,15 @@ def threshold_costs(threshold: float | str) -> Costs:
 def matrix_costs(lines: Sequence[Sequence[Any]], name: str = "costs") -> Costs:
     """The costs of a matrix: lines for classes of rows, columns for labels. Raises SettingsError."""
     n = len(lines)
-    wrong = [i for i, line in enumerate(lines, 1) if len(line) != n or not all(is_cost(one) for one in line)]
+    wrong = [i for i, line in enumerate(lines, 1) if len(line) != n or not all(map(is_cost, line))]
     if n < 2 or wrong:
-        found = (
+        fault = (
             f"line {wrong[0]} of {n} is {', '.join(map(str, lines[wrong[0] - 1]))}"
             if wrong
             else f"the number of lines is {n}"
         )
         raise SettingsError(
-            f"Cannot use {name}: {found}. Give a line for each class of rows, with a number of 0 or more for"
+            f"Cannot use {name}: {fault}. Give a line for each class of rows, with a number of 0 or more for"
             " each label."
         )
     cheap = [i for i, line in enumerate(lines) if min(line) < line[i]]
@@ -131,7 +131,7 @@ def matrix_costs(lines: Sequence[Sequence[Any]], name: str = "costs") -> Costs:
         raise SettingsError(
             f"Cannot use {name}: {what}. Charge more for mistakes than for the right labels on the diagonal."
         )
-    return tuple(float(one) for line in lines for one in line)
+    return tuple(float(cost) for line in lines for cost in line)
 
 
 def is_cost(value: Any) -> bool:
@@ -240,8 +240,8 @@ def chosen_threshold(given: str, p: FloatArray, target: IntArray, weight: FloatA
         score = recall + 1 - false / false[-1]
     else:
         assert bound is not None
-        kept, other = (precision, recall) if bound[1] == "precision" else (recall, precision)
-        score = np.where(kept >= float(bound[2]), 1.0 + other, kept - 1.0)
+        bounded, other = (precision, recall) if bound[1] == "precision" else (recall, precision)
+        score = np.where(bounded >= float(bound[2]), 1.0 + other, bounded - 1.0)
     at = int(np.where(last, score, -np.inf).argmax())
     below = p[at + 1] if at + 1 < len(p) else 0.0
     return float(np.clip((p[at] + below) / 2, LEAST, MOST))

@@ -67,8 +67,8 @@ class Line:
         """The array of a model from those of its leaves, in their order."""
         if self.offsets:
             return np.concatenate([part.ravel() if self.flat else part for part in parts])
-        own = len(self.dimensions) - 1
-        return np.stack([part.reshape(part.shape[part.ndim - own :]) for part in parts])
+        n_axes = len(self.dimensions) - 1
+        return np.stack([part.reshape(part.shape[part.ndim - n_axes :]) for part in parts])
 
     def no_rows(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape of an absent array, by the sizes of other dimensions; 0 for an unnamed one."""
@@ -106,12 +106,12 @@ class LeafArrays:
 @cache
 def table(holder: type) -> Mapping[str, Line]:
     """The lines that a class declares or inherits, by the name of the field."""
-    found: dict[str, Line] = {}
+    lines: dict[str, Line] = {}
     for name, hint in get_type_hints(holder, include_extras=True).items():
         for line in getattr(hint, "__metadata__", ()):
             if isinstance(line, Line):
-                found[name] = line if line.in_leaf else replace(line, in_leaf=name)
-    return found
+                lines[name] = line if line.in_leaf else replace(line, in_leaf=name)
+    return lines
 
 
 def join_leaves(holder: type, leaves: Sequence[Any]) -> dict[str, NDArray[Any]]:
@@ -247,9 +247,9 @@ class OutputWeights:
             )
         for first, last in pairwise(at.tolist()):
             rows = np.ascontiguousarray(beta[first:last], MODEL_DTYPE)
-            own = np.flatnonzero(rows.view(np.uint32).any(axis=0))  # keeps −0
-            outputs.append(own.astype(LEAF_DTYPE))
-            weights.append(rows[:, own].ravel())
+            used = np.flatnonzero(rows.view(np.uint32).any(axis=0))  # keeps −0
+            outputs.append(used.astype(LEAF_DTYPE))
+            weights.append(rows[:, used].ravel())
         output_at = np.cumsum([0, *map(len, outputs[1:])]).astype(INDEX_DTYPE)
         return cls(n_outputs, at, output_at, np.concatenate(outputs), np.concatenate(weights))
 

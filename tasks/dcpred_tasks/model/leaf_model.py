@@ -96,9 +96,9 @@ def stored(model: LeafModel, X: RowArray) -> NDArray[np.uint8]:
     """The packed arrays of a leaf model for scaled rows X, marked where single precision suffices."""
     arrays = model.arrays()
     some = X[at_most(len(X), SINGLE_ROWS)]
-    true, found = model.predict(some.astype(ACC_DTYPE)), model.predict(some.astype(MODEL_DTYPE))
-    again = ~np.isfinite(found).all(axis=1)
-    off = np.abs(found - true)[~again]
+    true, single = model.predict(some.astype(ACC_DTYPE)), model.predict(some.astype(MODEL_DTYPE))
+    again = ~np.isfinite(single).all(axis=1)
+    off = np.abs(single - true)[~again]
     near = off <= SINGLE_ERROR * true.std(axis=0) + SINGLE_RELATIVE * np.abs(true[~again])
     enough = near.all() and again.mean() <= SINGLE_AGAIN
     return packed(arrays | {SINGLE: np.empty(0, np.uint8)} if enough else arrays)

@@ -34,8 +34,8 @@ def as_features(scaling: Scaling, X: NDArray[np.generic]) -> FloatArray:
     if (left_out := scaling.of_features().factor == 0).any():
         rows[:, left_out] = np.clip(rows[:, left_out], -LARGEST_LEFT_OUT, LARGEST_LEFT_OUT)
     if scaling.coding is not None:
-        own = scaling.coding.is_coded[: scaling.n_features]
-        rows[:, own] = np.clip(rows[:, own], -2.0 * LARGEST_CODE, 2.0 * LARGEST_CODE)
+        coded = scaling.coding.is_coded[: scaling.n_features]
+        rows[:, coded] = np.clip(rows[:, coded], -2.0 * LARGEST_CODE, 2.0 * LARGEST_CODE)
     return rows
 
 
@@ -50,8 +50,8 @@ def raw_moments(scaling: Scaling, moments: "Moments") -> Reference:
 
 def _units(scaling: Scaling) -> Scaling:
     """`scaling.of_features()`, where a factor of 0 is 1: what kernels leave out may still move."""
-    own = scaling.of_features()
-    return replace(own, factor=np.where(own.factor == 0, 1.0, own.factor))
+    units = scaling.of_features()
+    return replace(units, factor=np.where(units.factor == 0, 1.0, units.factor))
 
 
 def known_reference(model: Model) -> Reference | None:

@@ -99,7 +99,7 @@ class ObliviousTrees(ExportedTerm):
 
     def contributions(self, X: NDArray[Any], background: NDArray[Any], output: int) -> FloatArray:
         phi = np.zeros(X.shape)
-        own, others = self.leaf_numbers(X), self.leaf_numbers(background)
+        leaves, others = self.leaf_numbers(X), self.leaf_numbers(background)
         for start in range(0, len(self.leaf), TREES_AT_ONCE):
             trees = range(start, min(start + TREES_AT_ONCE, len(self.leaf)))
             share = np.stack([np.bincount(others[:, t], minlength=1 << self.depth) for t in trees])
@@ -108,7 +108,7 @@ class ObliviousTrees(ExportedTerm):
                 features, level = np.unique(self.feature[tree], return_inverse=True)
                 bits = np.array([(1 << np.flatnonzero(level == k)).sum() for k in range(len(features))])
                 shapley = _shapley(len(features)) @ game[_coalitions(bits)]
-                phi[:, features] += shapley.T[own[:, tree]]
+                phi[:, features] += shapley.T[leaves[:, tree]]
         return phi
 
     def onnx_values(self, graph: Operations, X: str) -> str:
@@ -183,8 +183,8 @@ def single(X: NDArray[Any]) -> SingleArray:
 def bins_of(x: NDArray[Any], borders: SingleArray) -> NDArray[np.uint8]:
     """How many borders are at most each value; 0 of NaN."""
     numbers = single(x)
-    found = np.searchsorted(borders, numbers, side="right")
-    return np.where(np.isnan(numbers), 0, found).astype(np.uint8)
+    bins = np.searchsorted(borders, numbers, side="right")
+    return np.where(np.isnan(numbers), 0, bins).astype(np.uint8)
 
 
 def quantised(leaf: FloatArray, bias: FloatArray) -> tuple[NDArray[np.int16], FloatArray, FloatArray]:
@@ -203,13 +203,13 @@ def _games(leaf: FloatArray, share: FloatArray) -> FloatArray:
     depth = n_leaves.bit_length() - 1
     shape = (n_trees, *[2] * depth)  # Axis 1 + i is bit depth − 1 − i.
     values, shares = leaf.reshape(shape), share.reshape(shape)
-    found = np.empty((n_trees, n_leaves, n_leaves))
+    games = np.empty((n_trees, n_leaves, n_leaves))
     for bits in range(n_leaves):
         mine = tuple(1 + i for i in range(depth) if bits >> (depth - 1 - i) & 1)
         rest = tuple(1 + i for i in range(depth) if 1 + i not in mine)
         means = (values * shares.sum(axis=mine, keepdims=True)).sum(axis=rest, keepdims=True)
-        found[:, bits] = np.broadcast_to(means, shape).reshape(n_trees, n_leaves)
-    return found
+        games[:, bits] = np.broadcast_to(means, shape).reshape(n_trees, n_leaves)
+    return games
 
 
 def _coalitions(bits: IntArray) -> IntArray:

@@ -146,17 +146,17 @@ class Coding:
         if len(self.source) == self.n_features and not self.is_coded.any():
             return rows
         out = np.ascontiguousarray(rows[:, self.source])
-        own = np.flatnonzero(np.isfinite(self.code))
-        raw, tail = out[:, own], out[:, self.n_own :]
-        out[:, own] = np.where(np.isfinite(raw), raw == self.code[own], np.nan)
+        coded = np.flatnonzero(np.isfinite(self.code))
+        raw, tail = out[:, coded], out[:, self.n_own :]
+        out[:, coded] = np.where(np.isfinite(raw), raw == self.code[coded], np.nan)
         tail[...] = np.where(np.isfinite(tail), of_gaps, np.nan)
         return out
 
     def arrays(self) -> dict[str, NDArray[np.generic]]:
         """Its arrays by name, without `gap` and those of `map` if absent."""
-        own: dict[str, NDArray[np.generic]] = {"source": self.source, "code": self.code}
-        own |= {} if self.gap is None else {"gap": self.gap}
-        return own if self.map is None else own | self.map.arrays()
+        arrays: dict[str, NDArray[np.generic]] = {"source": self.source, "code": self.code}
+        arrays |= {} if self.gap is None else {"gap": self.gap}
+        return arrays if self.map is None else arrays | self.map.arrays()
 
     def raw(self, columns: FloatArray) -> FloatArray:
         """Raw rows of columns (n, n_columns), float64 (n, n_features): of a one-hot encoded feature the
@@ -167,8 +167,8 @@ class Coding:
         if self.map is not None:
             rows = self.map.raw(rows)
         for feature in self.features:
-            own = self.columns(feature)
-            rows[:, feature] = self.code[own][columns[:, own].argmax(axis=1)]
+            span = self.columns(feature)
+            rows[:, feature] = self.code[span][columns[:, span].argmax(axis=1)]
         of, tail = self.indicated, columns[:, self.n_own :]
         rows[:, of] = np.where(tail > 0.5, np.nan, rows[:, of])
         return rows
@@ -196,7 +196,7 @@ def coded_columns(
         return None
     number = np.array([np.nan])
     columns = [np.sort(codes[f]).astype(ACC_DTYPE) if f in codes else number for f in range(n_features)]
-    source = np.repeat(np.arange(n_features, dtype=INDEX_DTYPE), [len(own) for own in columns])
+    source = np.repeat(np.arange(n_features, dtype=INDEX_DTYPE), list(map(len, columns)))
     tail = np.sort(np.array(indicated, INDEX_DTYPE))
     code = np.concatenate([*columns, np.full(len(tail), np.inf)])
     return Coding(np.append(source, tail), code, gap, map=feature_map)

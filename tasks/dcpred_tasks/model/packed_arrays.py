@@ -19,8 +19,8 @@ def packed(arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
     """Named arrays in one array of bytes: the length of a header, a header in JSON with name, dtype and shape
     of each, and their little-endian C-ordered bytes. The idea is that of safetensors.
     """
-    told = [[name, a.dtype.name, list(a.shape)] for name, a in arrays.items()]
-    header = json.dumps(told, separators=(",", ":")).encode()
+    entries = [[name, a.dtype.name, list(a.shape)] for name, a in arrays.items()]
+    header = json.dumps(entries, separators=(",", ":")).encode()
     parts = [len(header).to_bytes(HEADER_BYTES, "little"), header]
     parts += [np.ascontiguousarray(a, a.dtype.newbyteorder("<")).tobytes() for a in arrays.values()]
     return np.frombuffer(b"".join(parts), np.uint8)
@@ -33,13 +33,13 @@ def unpacked(data: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
     if length > min(LONGEST_HEADER, len(raw)):
         raise ValueError("packed arrays have no header")
     try:
-        told = json.loads(raw[HEADER_BYTES : HEADER_BYTES + length])
+        entries = json.loads(raw[HEADER_BYTES : HEADER_BYTES + length])
     except RecursionError:
         raise ValueError("packed arrays have a header that is nested too deep") from None
     arrays: dict[str, NDArray[Any]] = {}
     at = HEADER_BYTES + length
     try:
-        for name, dtype, shape in told:
+        for name, dtype, shape in entries:
             if dtype not in DTYPES or not all(isinstance(n, int) and 0 <= n <= len(raw) for n in shape):
                 raise ValueError("packed arrays have an invalid header")
             count = int(np.prod(shape, dtype=object))
@@ -56,15 +56,15 @@ def unpacked(data: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
 
 def taken(arrays: Mapping[str, NDArray[Any]], **wanted: tuple[str, int]) -> list[NDArray[Any]]:
     """Arrays by name, each of (dtype, dimensions), in that order. Raises ValueError for others."""
-    found = []
+    values = []
     for name, (dtype, ndim) in wanted.items():
         value = arrays.get(name)
         if value is None or value.dtype.name != dtype or value.ndim != ndim:
             raise ValueError(f"array {name} of a leaf model is not {dtype} of {ndim} dimensions")
         if value.dtype.kind == "f" and not np.isfinite(value).all():
             raise ValueError(f"array {name} of a leaf model is not finite")
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
 def kernel_arrays(kernel: Kernel) -> dict[str, NDArray[Any]]:

@@ -20,18 +20,18 @@ NEARNESS = Kernel("matern32", 1.0 / 6.0)
 
 def calibration_of(model: Model, what: str = "probabilities") -> Calibration:
     """The calibration of a model. Raises DataError, which names `what`, where the model lacks it."""
-    found = None if model.uncertainty is None else model.uncertainty.calibration
-    if found is None:
+    calibration = None if model.uncertainty is None else model.uncertainty.calibration
+    if calibration is None:
         raise _without(what, model, "classification")
-    return found
+    return calibration
 
 
 def intervals_of(model: Model) -> Intervals:
     """Raises DataError where the model has none."""
-    found = None if model.uncertainty is None else model.uncertainty.intervals
-    if found is None:
+    intervals = None if model.uncertainty is None else model.uncertainty.intervals
+    if intervals is None:
         raise _without("intervals", model, "regression")
-    return found
+    return intervals
 
 
 def novelty_of(model: Model) -> Novelty:
@@ -62,15 +62,15 @@ def probabilities(model: Model, decision: Scores) -> FloatArray:
 
 def typicality_model(model: Model) -> Model:
     """The model whose decision values are s(x) of Novelty: a point in each leaf. Raises DataError."""
-    found = novelty_of(model)
+    novelty = novelty_of(model)
     n = model.n_leaves
     sizes = {"feature": model.n_columns, "output": 1}
     arrays = outlined(Model, n, {"landmark": 1, "basis": 1}, sizes)
     arrays |= {
-        "landmarks": found.point,
+        "landmarks": novelty.point,
         "gamma": np.full(n, NEARNESS.gamma, MODEL_DTYPE),
         "beta": np.ones((n, 1), MODEL_DTYPE),
-        "leaf_factor": found.factor,
+        "leaf_factor": novelty.factor,
     }
     return _on_leaves(model, NEARNESS, arrays, task="classification", classes=(0, 1))
 
@@ -90,12 +90,12 @@ def scale_model(model: Model) -> Model | None:
     """The model whose decision values are the log of σ(x) over the size of a leaf's residuals, on the same
     tree and basis; None where widths of intervals are those of leaves.
     """
-    found = None if model.uncertainty is None else model.uncertainty.scale
-    if found is None:
+    scale = None if model.uncertainty is None else model.uncertainty.scale
+    if scale is None:
         return None
     arrays = {name: getattr(model, name) for name in model_arrays(Model)}
-    beta = OutputWeights.from_dense(found.beta, found.at)
-    arrays |= {"beta": beta, "intercept": found.intercept, "bounds": found.bounds}
+    beta = OutputWeights.from_dense(scale.beta, scale.at)
+    arrays |= {"beta": beta, "intercept": scale.intercept, "bounds": scale.bounds}
     return _on_leaves(model, model.kernel, arrays, task=model.task, classes=model.classes)
 
 
@@ -107,16 +107,16 @@ def intervals(
 
     log_scale  (n,), decision values of the scale model; (0,) for a model without
     """
-    own, sizes = model.target.to_decision(value), _sizes(model, leaf, log_scale)
-    return model.target.bound(intervals_of(model).bounds(own, sizes, alpha))
+    decision, sizes = model.target.to_decision(value), _sizes(model, leaf, log_scale)
+    return model.target.bound(intervals_of(model).bounds(decision, sizes, alpha))
 
 
 def quantile(
     model: Model, value: FloatArray, leaf: LeafNumbers, log_scale: FloatArray, share: float
 ) -> FloatArray:
     """The number (n,) below which a share of rows like these lies. Raises DataError, SettingsError."""
-    own, sizes = model.target.to_decision(value), _sizes(model, leaf, log_scale)
-    return model.target.bound(intervals_of(model).below(own, sizes, share))
+    decision, sizes = model.target.to_decision(value), _sizes(model, leaf, log_scale)
+    return model.target.bound(intervals_of(model).below(decision, sizes, share))
 
 
 def quantile_shares(model: Model, q: float | Sequence[float]) -> tuple[float, ...]:

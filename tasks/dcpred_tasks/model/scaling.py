@@ -124,9 +124,9 @@ class Scaling:
         target-encoded feature is scaled by its first mean.
         """
         if self.targets is not None:
-            own, means = self.of_encoded.of_features(), self.targets.first_means()
+            encoded, means = self.of_encoded.of_features(), self.targets.first_means()
             n = self.n_features
-            return Scaling(own.shift[:n], own.factor[:n], targets=means)
+            return Scaling(encoded.shift[:n], encoded.factor[:n], targets=means)
         if self.coding is None:
             return self
         coded, first = self.coding.is_coded, self.coding.first
@@ -166,8 +166,8 @@ class Scaling:
             if any(arrays.get(name) is not None for name in symlog.NAMES):
                 log_scale, shift, factor = symlog.log_knots(arrays, coding, shift, factor)
                 coding = replace(coding, map=log_scale)
-        own = Scaling(shift, factor, coding)
-        return replace(own, targets=encoding_of(arrays, own.n_encoded))
+        scaling = Scaling(shift, factor, coding)
+        return replace(scaling, targets=encoding_of(arrays, scaling.n_encoded))
 
 
 def fit_scaling(

@@ -98,10 +98,10 @@ def undone(
     """Decision values (n, n_outputs) as predictions, with status: one that overflows has none."""
     if not target:
         return decision, status
-    found = target.predicted(decision)
-    bad = (status == Status.OK) & ~np.isfinite(found).all(axis=1)
-    found[bad] = np.nan
-    return found, np.where(bad, STATUS_DTYPE(Status.NON_FINITE_RESULT), status)
+    predictions = target.predicted(decision)
+    bad = (status == Status.OK) & ~np.isfinite(predictions).all(axis=1)
+    predictions[bad] = np.nan
+    return predictions, np.where(bad, STATUS_DTYPE(Status.NON_FINITE_RESULT), status)
 
 
 def fitted_transform(name: str, value: FloatArray, target: FloatArray, weight: FloatArray) -> TargetTransform:
@@ -114,10 +114,9 @@ def fitted_transform(name: str, value: FloatArray, target: FloatArray, weight: F
     plain, known = TargetTransform(name), np.isfinite(value)
     if not plain or not known.any():
         return plain
-    found, wanted = (
-        max(float(np.average(plain.back(one[known]), weights=weight[known])), 0.0) for one in (value, target)
-    )
-    return TargetTransform(name, float(np.log1p(wanted) - np.log1p(found)) if name == LOG else wanted - found)
+    numbers = (plain.back(values[known]) for values in (value, target))
+    mean, wanted = (max(float(np.average(part, weights=weight[known])), 0.0) for part in numbers)
+    return TargetTransform(name, float(np.log1p(wanted) - np.log1p(mean)) if name == LOG else wanted - mean)
 
 
 def check_targets(name: str, target: NDArray[Any], first_row: int) -> None:

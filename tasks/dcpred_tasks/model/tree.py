@@ -137,14 +137,14 @@ class Tree:
 
     def near_leaves(self, X: SingleArray, n_near: int) -> NDArray[np.int32]:
         """The leaves nearest to scaled rows but their own, int32 (n_samples, n_near), −1 where ways end."""
-        found = np.full((len(X), n_near), -1, np.int32)
+        nearest = np.full((len(X), n_near), -1, np.int32)
         if n_near and self.n_leaves > 1:
-            centres, own = self.centres.astype(ACC_DTYPE), self.descend(X)
+            centres, home = self.centres.astype(ACC_DTYPE), self.descend(X)
             for start in range(0, len(X), BEAM_ROWS):
                 rows = slice(start, start + BEAM_ROWS)
                 leaf = _beam(self, centres, X[rows].astype(ACC_DTYPE), n_near + 1 + EXTRA_WAYS)
-                found[rows] = _first_others(leaf, own[rows], n_near)
-        return found
+                nearest[rows] = _first_others(leaf, home[rows], n_near)
+        return nearest
 
     def check(self, n_leaves: int, n_columns: int) -> None:
         """Raise ValueError unless this is a tree whose walks end in leaves of a model: a node comes before
@@ -176,13 +176,13 @@ class Tree:
         pending = [(0, np.arange(len(X), dtype=INDEX_DTYPE), X.astype(ACC_DTYPE))]
         while pending:
             node, index, rows = pending.pop()
-            own = slice(self.starts[node], self.starts[node + 1])
-            scores = rows @ centres[own].T
-            scores -= half_norms[own]
+            span = slice(self.starts[node], self.starts[node + 1])
+            scores = rows @ centres[span].T
+            scores -= half_norms[span]
             # Scores are now −‖x−c‖²/2, far from 0 on a border: single precision hides in which order BLAS
             # sums.
             scores -= np.einsum("ij,ij->i", rows, rows)[:, None] / 2
-            target = self.children[own][scores.astype(np.float32).argmax(axis=1)]
+            target = self.children[span][scores.astype(np.float32).argmax(axis=1)]
             at_leaf = target < 0
             leaf[index[at_leaf]] = ~target[at_leaf]
             if at_leaf.all():
@@ -211,12 +211,12 @@ def _beam(tree: Tree, centres: FloatArray, X: FloatArray, n_ways: int) -> NDArra
         bounds = np.flatnonzero(np.diff(flat[pending], prepend=-1, append=-1))
         for first, last in pairwise(bounds.tolist()):
             pairs = pending[first:last]
-            own = slice(int(tree.starts[flat[pairs[0]]]), int(tree.starts[flat[pairs[0]] + 1]))
-            k = own.stop - own.start
-            children[pairs, :k] = tree.children[own]
-            distance[pairs, :k] = at[pairs, None] + _past_borders(X[pairs // ways], centres[own])
-        kept = min(n_ways, ways * arity)
-        order = np.argsort(distance.reshape(n, -1), axis=1, kind="stable")[:, :kept]
+            span = slice(int(tree.starts[flat[pairs[0]]]), int(tree.starts[flat[pairs[0]] + 1]))
+            k = span.stop - span.start
+            children[pairs, :k] = tree.children[span]
+            distance[pairs, :k] = at[pairs, None] + _past_borders(X[pairs // ways], centres[span])
+        n_nearest = min(n_ways, ways * arity)
+        order = np.argsort(distance.reshape(n, -1), axis=1, kind="stable")[:, :n_nearest]
         node = np.take_along_axis(children.reshape(n, -1), order, axis=1)
         away = np.take_along_axis(distance.reshape(n, -1), order, axis=1)
     return np.where(node < 0, ~node, PADDING)
@@ -235,12 +235,13 @@ def _past_borders(X: FloatArray, centres: FloatArray) -> NDArray[np.float32]:
     return np.asarray(np.divide(gap, between, out=np.zeros_like(gap), where=between > 0) ** 2, np.float32)
 
 
-def _first_others(leaf: NDArray[np.int64], own: NDArray[np.int32], n_near: int) -> NDArray[np.int32]:
+def _first_others(leaf: NDArray[np.int64], home: NDArray[np.int32], n_near: int) -> NDArray[np.int32]:
     """The first n_near different leaves of each row that are not its own, −1 for none."""
     out = np.full((len(leaf), n_near), -1, np.int32)
     count = np.zeros(len(leaf), INDEX_DTYPE)
     for column in leaf.T:
-        new = (column != own) & (column != PADDING) & (count < n_near) & ~(out == column[:, None]).any(axis=1)
+        seen = (out == column[:, None]).any(axis=1)
+        new = (column != home) & (column != PADDING) & (count < n_near) & ~seen
         out[new, count[new]] = column[new]
         count[new] += 1
     return out

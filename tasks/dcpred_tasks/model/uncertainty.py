@@ -74,9 +74,9 @@ class Calibration:
     def _strip(self, decision: FloatArray, label: IntArray) -> FloatArray:
         p = self.free(self.scores(decision))
         rows = np.arange(len(p))
-        own = p[rows, label]
-        np.minimum(p, own[:, None] * (1.0 - TIE), out=p)
-        p[rows, label] = own
+        of_label = p[rows, label]
+        np.minimum(p, of_label[:, None] * (1.0 - TIE), out=p)
+        p[rows, label] = of_label
         p /= p.sum(axis=1, keepdims=True)
         return self.at_own_rates(p)
 
@@ -128,8 +128,8 @@ class Intervals:
         leaf       (n,), NO_LEAF where a row has no score
         log_scale  (n,), the result of Scale, or (0,) without one
         """
-        own = self.spread[np.maximum(leaf, 0)]
-        return own * np.exp(log_scale) if len(log_scale) else own
+        spread = self.spread[np.maximum(leaf, 0)]
+        return spread * np.exp(log_scale) if len(log_scale) else spread
 
     def bounds(self, value: FloatArray, size: FloatArray, alpha: float) -> FloatArray:
         """float64 (n, 2), lower and upper; NaN for rows without a score. Raises SettingsError.
