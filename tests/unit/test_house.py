@@ -35,7 +35,7 @@ VAGUE_FIELDS = {
     ("dcpred.verification.verify", "found"),
     ("dcpred.evaluation.explanation", "said"),
 }  # JSON keys
-VAGUE_MODULES = re.compile(r"dcpred_tasks\.(engine|tables)\b")
+VAGUE_MODULES = re.compile(r"dcpred_tasks\.engine\b")
 HALF_SENTENCE = re.compile(r"#\s*(of|that|which|from|whose|and|or|as)\b")
 
 

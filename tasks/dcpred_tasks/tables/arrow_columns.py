@@ -72,8 +72,8 @@ def _cells(column: Any, name: str, source: str) -> Cells:
     if pa.types.is_dictionary(kind):
         return _levels(column, name, source)
     if is_text(kind):
-        found = as_text(column).dictionary_encode()
-        return levelled(_positions(found.indices), found.dictionary.to_pylist())
+        levels = as_text(column).dictionary_encode()
+        return levelled(_positions(levels.indices), levels.dictionary.to_pylist())
     if pa.types.is_boolean(kind):
         gap = np.asarray(column.is_null())
         return booleans(np.asarray(column.fill_null(False).to_numpy(zero_copy_only=False)), gap)
@@ -155,8 +155,8 @@ def text_values(column: Any, name: str, source: str) -> list[str]:
             " Convert it, or omit it."
         ) from None
     if pa.types.is_timestamp(kind):
-        return ["" if one is None else _iso(one) for one in text]
-    return ["" if one is None else one for one in text]
+        return ["" if value is None else _iso(value) for value in text]
+    return ["" if value is None else value for value in text]
 
 
 def _iso(instant: str) -> str:
@@ -257,15 +257,15 @@ class Rounding:
         if number in self.plain:
             self._compare(number, (repr(number), self.plain[number]), written)
 
-    def _compare(self, number: float, one: tuple[str, int], other: tuple[str, int]) -> None:
+    def _compare(self, number: float, first: tuple[str, int], second: tuple[str, int]) -> None:
         """Raise DataError if two texts of a number in float64 are different numbers."""
-        if one[0] == other[0] or not number or not np.isfinite(number):
+        if first[0] == second[0] or not number or not np.isfinite(number):
             return
-        if Decimal(one[0]) == Decimal(other[0]):
+        if Decimal(first[0]) == Decimal(second[0]):
             return
         raise DataError(
-            f"Cannot import {self.where}: it holds {one[0][:SHOWN]} in row {one[1]:,} and"
-            f" {other[0][:SHOWN]!s} in row {other[1]:,} (counted from 0), which are one number in float64."
+            f"Cannot import {self.where}: it holds {first[0][:SHOWN]} in row {first[1]:,} and"
+            f" {second[0][:SHOWN]!s} in row {second[1]:,} (counted from 0), which are one number in float64."
             f" {self.do}."
         )
 

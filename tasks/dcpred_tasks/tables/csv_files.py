@@ -42,12 +42,12 @@ POINTED = re.compile(r"[+-]?\d*\.\d+")
 
 def separator_of(option: str | None) -> str | None:
     """The separator that an option names. Raises SettingsError for anything else."""
-    found = NAMED_SEPARATORS.get(option or "", option)
-    if found is not None and (len(found) != 1 or not found.isascii() or found in '"\r\n'):
+    separator = NAMED_SEPARATORS.get(option or "", option)
+    if separator is not None and (len(separator) != 1 or not separator.isascii() or separator in '"\r\n'):
         raise SettingsError(
             f"Cannot use the separator {option!r}: it is not one ASCII character. Pass one, or `tab`."
         )
-    return found
+    return separator
 
 
 # -- Numbers -------------------------------------------------------------------------------------------------
@@ -71,9 +71,9 @@ def plain_numbers(text: Any, form: TextFormat) -> Any:
     text = pc.replace_substring(text, MINUS, "-")
     if not has_marks(form):
         return pc.replace_substring_regex(text, FORTRAN, r"\1e\2")
-    found = pc.replace_substring(text, form.thousands, "") if form.thousands else text
-    found = pc.replace_substring(found, form.decimal, ".")
-    return pc.if_else(pc.match_substring_regex(text, _number(form)), found, text)
+    plain = pc.replace_substring(text, form.thousands, "") if form.thousands else text
+    plain = pc.replace_substring(plain, form.decimal, ".")
+    return pc.if_else(pc.match_substring_regex(text, _number(form)), plain, text)
 
 
 def as_numbers(text: Any, form: TextFormat) -> Any:
@@ -175,19 +175,19 @@ def first_line(
         separator = _stated_separator(path)
     if separator is not None:
         return separator, FirstLine(path, separator, quotes=quotes)
-    found = {one: FirstLine(path, one, quotes=quotes) for one in SEPARATORS}
+    lines = {candidate: FirstLine(path, candidate, quotes=quotes) for candidate in SEPARATORS}
     marks = (form.decimal, form.thousands)
-    others = [one for one in SEPARATORS if one not in marks]
-    separator = max(others, key=lambda one: len(found[one].fields))
-    if len(found[separator].fields) == 1:
-        separator = max(SEPARATORS, key=lambda one: len(found[one].fields))
-    fields = found[separator].fields
+    others = [candidate for candidate in SEPARATORS if candidate not in marks]
+    separator = max(others, key=lambda candidate: len(lines[candidate].fields))
+    if len(lines[separator].fields) == 1:
+        separator = max(SEPARATORS, key=lambda candidate: len(lines[candidate].fields))
+    fields = lines[separator].fields
     if len(fields) == 1 and OTHER_SEPARATORS.search(fields[0].strip()) and set(named) - {fields[0].strip()}:
         raise DataError(
             f"Cannot find the columns of {path.name}: its first line {fields[0][:60]!r} is one field."
             " Name the field separator by --separator"
         )
-    return separator, found[separator]
+    return separator, lines[separator]
 
 
 def _stated_separator(path: Path) -> str | None:
@@ -476,13 +476,13 @@ class CsvFile:
 
     def looked_at(self, names: Sequence[str], *, whole: bool) -> "CsvFile":
         """The file, with columns read as text whose first batch, or `whole` file, is not only numbers."""
-        left, found = [name for name in names if name not in self.text], set[str]()
+        left, as_text = [name for name in names if name not in self.text], set[str]()
         everything = frozenset(self.names)
         for columns in replace(self, text=everything, verbatim=everything).batches(left):
-            found |= {name for name in left if name not in found and not self._all_numbers(columns[name])}
+            as_text |= {name for name in left if name not in as_text and not self._all_numbers(columns[name])}
             if not whole:
                 break
-        return self.reading_as_text(sorted(found))
+        return self.reading_as_text(sorted(as_text))
 
     def _all_numbers(self, text: Any) -> bool:
         try:
@@ -504,9 +504,9 @@ class CsvFile:
         """The first of some texts that a column holds, unparsed; empty if it holds none."""
         only, wanted = frozenset([name]), pa.array(sorted(texts), pa.string())
         for columns in replace(self, text=only, verbatim=only).batches([name]):
-            found = columns[name].filter(pc.is_in(columns[name], value_set=wanted))
-            if len(found):
-                return str(found[0].as_py())
+            matches = columns[name].filter(pc.is_in(columns[name], value_set=wanted))
+            if len(matches):
+                return str(matches[0].as_py())
         return ""
 
 
@@ -543,10 +543,10 @@ def refuse_rounded(file: CsvFile, names: Mapping[str, str]) -> None:
 
     names  a remedy for each column, by its name
     """
-    found = {name: Rounding(f"column {name!r} of {file.name}", do) for name, do in names.items()}
+    roundings = {name: Rounding(f"column {name!r} of {file.name}", do) for name, do in names.items()}
     for columns in file.reading_as_text(list(names)).batches(list(names)) if names else ():
         for name, text in columns.items():
-            found[name].add(text if has_marks(file.form) else plain_numbers(text, file.form))
-    for one in found.values():
-        if not one.has_fractions:
-            one.refuse_whole()
+            roundings[name].add(text if has_marks(file.form) else plain_numbers(text, file.form))
+    for rounding in roundings.values():
+        if not rounding.has_fractions:
+            rounding.refuse_whole()

@@ -101,7 +101,7 @@ class FollowedTable(Table):
     @cached_property
     def changes(self) -> str:
         """A digest of when anything about each file changed, also what changes no row."""
-        return digest(repr([one.file.changed for one in self.footers]).encode())
+        return digest(repr([footer.file.changed for footer in self.footers]).encode())
 
     def kinds(self, names: Collection[str] | None = None) -> str:
         """The types of these columns; None: of all."""
@@ -257,8 +257,8 @@ class EncodedTable(ComputedStore):
 
     def _columns_of(self, names: Collection[str]) -> set[str]:
         """The columns of the table that arrays are made of."""
-        own = {*names, *([str(self.table.target)] if "y" in names else [])}
-        return own | {*self.table.features} if "X" in own else own
+        columns = {*names, *([str(self.table.target)] if "y" in names else [])}
+        return columns | {*self.table.features} if "X" in columns else columns
 
     @property
     def unit_rows(self) -> int:
@@ -271,7 +271,7 @@ class EncodedTable(ComputedStore):
 
     def check_identity(self, planned: str) -> None:
         if planned != self.identity:
-            newest = max((one.file for one in self.table.footers), key=lambda file: file.tag)
+            newest = max((footer.file for footer in self.table.footers), key=lambda file: file.tag)
             raise refuse_changed(newest.address)
 
     def _encode(self, out: NDArray[Any], columns: Mapping[str, Any], group: Group, start: int) -> None:
@@ -327,8 +327,8 @@ def _group(table: FollowedTable, dtype: np.dtype[Any]) -> Any:
 def _schema_of_rows(table: FollowedTable) -> Schema:
     """The schema of the model, with ids and target that the table has."""
     columns = (*table.schema.sources, *(c for c in table.schema.columns if isinstance(c, Id | Target)))
-    kept = tuple(column for column in columns if column.name in table.types)
-    return Schema(kept, table.schema.gap_texts, table.schema.text)
+    present = tuple(column for column in columns if column.name in table.types)
+    return Schema(present, table.schema.gap_texts, table.schema.text)
 
 
 def _dtype_beside(table: FollowedTable, name: str) -> Any:
@@ -341,7 +341,7 @@ def _dtype_beside(table: FollowedTable, name: str) -> Any:
     if not is_plain_number(kind):
         return str
     dtype = np.dtype(kind.to_pandas_dtype())
-    counts = [one.nulls(name) for one in table.footers if name in one.schema.names]
+    counts = [footer.nulls(name) for footer in table.footers if name in footer.schema.names]
     is_lacked = any(group.constants.get(name, 0) is None for group in table.groups)
     if dtype.kind == "f" or not (is_lacked or None in counts or any(counts)):
         return dtype

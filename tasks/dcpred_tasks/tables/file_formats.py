@@ -37,5 +37,5 @@ STREAM = FileFormat((".arrows",), _ipc_footer)
 def read_footer(file: TableFile) -> Footer:
     """The footer of a file, read once by each process; of Parquet, where its name has no known ending."""
     options = current_options() if is_remote(file.address) else ()
-    of_name = (one for one in (*FORMATS, STREAM) if file.name.lower().endswith(one.endings))
+    of_name = (kind for kind in (*FORMATS, STREAM) if file.name.lower().endswith(kind.endings))
     return next(of_name, FORMATS[0]).footer(file, options)

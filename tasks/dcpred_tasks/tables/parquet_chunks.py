@@ -48,7 +48,7 @@ def read_chunks(footer: bytes | memoryview) -> list[list[Chunk]]:
 
     def row_group() -> None:
         columns = reader.struct().get(GROUP_COLUMNS, [])
-        groups.append([_chunk(one, paths) for one in columns])
+        groups.append([_chunk(column, paths) for column in columns])
 
     try:
         if FILE_ENCRYPTION in reader.struct({ROW_GROUPS: row_group}):

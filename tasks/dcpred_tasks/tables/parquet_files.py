@@ -59,7 +59,7 @@ class ParquetFooter(Footer):
             try:
                 yield from file.iter_batches(rows, columns=names, use_threads=False)
             except pa.ArrowNotImplementedError as error:
-                name = next((one for one in names if not _is_readable(file, one)), names[0])
+                name = next((column for column in names if not _is_readable(file, column)), names[0])
                 raise DataError(
                     f"Cannot read column {name!r} of {self.file.address}: it has the type"
                     f" {self.schema.field(name).type} ({error}). {leave_out(name)}"

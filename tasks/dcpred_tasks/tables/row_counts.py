@@ -34,10 +34,10 @@ def compare_rows(
     others   the rows of the other files, in pieces
     columns  those that are compared; empty: all
     """
-    left, found = iter(blocks), dict[int, Occurrence]()
+    left, occurrences = iter(blocks), dict[int, Occurrence]()
     while some := list(islice(left, AT_ONCE)):
-        found |= _compared(some, others(), list(columns) or some[0][1].column_names)
-    return found
+        occurrences |= _compared(some, others(), list(columns) or some[0][1].column_names)
+    return occurrences
 
 
 def _compared(
@@ -76,13 +76,13 @@ def _none(n: int) -> pa.Array:
     return pa.nulls(n, pa.int64())
 
 
-def _counted(rows: pa.Table, block: Any, wanted: int, found: int) -> pa.Table:
+def _counted(rows: pa.Table, block: Any, wanted: int, present: int) -> pa.Table:
     """Rows with three columns more."""
     n = len(rows)
     if block is None or isinstance(block, int):
         block = _none(n) if block is None else pa.repeat(pa.scalar(block, pa.int64()), n)
     rows = rows.append_column(BLOCK, block)
-    for name, value in ((WANTED, wanted), (FOUND, found)):
+    for name, value in ((WANTED, wanted), (FOUND, present)):
         rows = rows.append_column(name, pa.repeat(pa.scalar(value, pa.int64()), n))
     return rows
 

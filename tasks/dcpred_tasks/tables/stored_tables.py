@@ -83,7 +83,7 @@ class Table:
     @cached_property
     def foreign(self) -> dict[str, str]:
         """The types of columns whose meaning is unknown here."""
-        return {name: kind for one in self.footers for name, kind in foreign_types(one.schema).items()}
+        return {name: kind for footer in self.footers for name, kind in foreign_types(footer.schema).items()}
 
     def read(self, group: Group, names: Sequence[str]) -> Columns:
         """Columns of a row group, as arrays of Arrow of the types of the table."""
@@ -145,21 +145,21 @@ def _table(
     files: tuple[TableFile, ...], schema: Any, _: Options, data: str, named: frozenset[str] | None
 ) -> Table:
     footers = tuple(map(read_footer, files))
-    for one in footers:
-        check_names(one.file.address, [name for name in one.schema.names if name])
-        if named is None and one.only_imported:
-            raise DataError(f"Cannot read {one.file.address}: {one.only_imported}")
+    for footer in footers:
+        check_names(footer.file.address, [name for name in footer.schema.names if name])
+        if named is None and footer.only_imported:
+            raise DataError(f"Cannot read {footer.file.address}: {footer.only_imported}")
     if schema is not None:
-        types, constants = stated_columns(schema, files, [one.schema for one in footers])
+        types, constants = stated_columns(schema, files, [footer.schema for footer in footers])
     else:
-        schemas = [one.schema if named is None else _without_index(one, named) for one in footers]
+        schemas = [footer.schema if named is None else _without_index(footer, named) for footer in footers]
         names = [file.name for file in files]
         types, constants = common_columns(os.path.basename(data.rstrip("/")), names, schemas)
     groups, start = [], 0
-    for one, values in zip(footers, constants, strict=True):
-        for number, n in enumerate(one.group_rows):
+    for footer, values in zip(footers, constants, strict=True):
+        for number, n in enumerate(footer.group_rows):
             if n:
-                groups.append(Group(one, number, values, start, start + n))
+                groups.append(Group(footer, number, values, start, start + n))
             start += n
     if not groups:
         raise no_rows(data)

@@ -64,25 +64,25 @@ def common_columns(
     """
     first = schemas[0]
     for file, schema in zip(files, schemas, strict=True):
-        for one, other, where in ((schema, first, file), (first, schema, files[0])):
-            for name in one.names:
-                if name not in other.names:
+        for left, right, where in ((schema, first, file), (first, schema, files[0])):
+            for name in left.names:
+                if name not in right.names:
                     at = files[0] if where is file else file
                     raise DataError(
                         f"Cannot read {source}: its files have different columns. {name!r} is in"
                         f" {where} and not in {at}. Add it, or take the files one by one."
                     )
-    summary = _folder_values(source, files)
+    folders = _folder_values(source, files)
     types = _common_types(source, files, schemas) | {
-        name: pa.array([each[name] for each in summary]).type for name in summary[0]
+        name: pa.array([each[name] for each in folders]).type for name in folders[0]
     }
-    clash = set(summary[0]) & set(first.names)
+    clash = set(folders[0]) & set(first.names)
     if clash:
         raise DataError(
             f"Cannot read {source}: column {sorted(clash)[0]!r} is in its files and in the names of its"
             " folders. Rename one of them."
         )
-    return types, summary
+    return types, folders
 
 
 def stated_columns(
@@ -100,46 +100,46 @@ def stated_columns(
 
 def _common_types(source: str, files: Sequence[str], schemas: Sequence[Any]) -> dict[str, Any]:
     """A type for each column that holds the values of all files."""
-    found: dict[str, Any] = dict(zip(schemas[0].names, schemas[0].types, strict=True))
+    types: dict[str, Any] = dict(zip(schemas[0].names, schemas[0].types, strict=True))
     for file, schema in zip(files, schemas, strict=True):
         for name, kind in zip(schema.names, schema.types, strict=True):
-            if is_text_or_levels(kind) and is_text_or_levels(found[name]) and kind != found[name]:
-                found[name] = pa.string()
+            if is_text_or_levels(kind) and is_text_or_levels(types[name]) and kind != types[name]:
+                types[name] = pa.string()
                 continue
-            both = [pa.schema([(name, found[name])]), pa.schema([(name, kind)])]
+            both = [pa.schema([(name, types[name])]), pa.schema([(name, kind)])]
             try:
-                found[name] = pa.unify_schemas(both, promote_options="permissive").field(0).type
+                types[name] = pa.unify_schemas(both, promote_options="permissive").field(0).type
             except (pa.ArrowTypeError, pa.ArrowInvalid):
                 raise DataError(
-                    f"Cannot read {source}: column {name!r} is {found[name]} in"
+                    f"Cannot read {source}: column {name!r} is {types[name]} in"
                     f" {files[0]} and {kind} in {file}. Convert one of"
                     " them."
                 ) from None
-    return found
+    return types
 
 
 def _folder_values(source: str, files: Sequence[str]) -> list[dict[str, Any]]:
     """The values in folder names for each file: integers if all of a column are, else text."""
-    found = [
+    folders = [
         {unquote(name): unquote(value) for name, _, value in map(_split, file.split("/")[:-1]) if name}
         for file in files
     ]
-    for file, summary in zip(files, found, strict=True):
-        if summary.keys() != found[0].keys():
+    for file, values in zip(files, folders, strict=True):
+        if values.keys() != folders[0].keys():
             raise DataError(
                 f"Cannot read {source}: its files lie below folders of different columns:"
                 f" {files[0]} and {file}. Move one of them."
             )
     whole = {
-        name: all(WHOLE.fullmatch(summary[name]) or summary[name] == HIVE_NULL for summary in found)
-        for name in found[0]
+        name: all(WHOLE.fullmatch(values[name]) or values[name] == HIVE_NULL for values in folders)
+        for name in folders[0]
     }
     return [
         {
             name: None if value == HIVE_NULL else int(value) if whole[name] else value
-            for name, value in summary.items()
+            for name, value in values.items()
         }
-        for summary in found
+        for values in folders
     ]
 
 

@@ -30,7 +30,7 @@ def is_rows(name: str) -> bool:
 class FileTable(TableSource):
     """A file of Parquet or Arrow, or those of a folder or pattern: a source (sources.py)."""
 
-    endings: ClassVar = tuple(ending for one in FORMATS for ending in one.endings)
+    endings: ClassVar = tuple(ending for kind in FORMATS for ending in kind.endings)
     address: str
 
     @classmethod
@@ -91,17 +91,17 @@ class StreamFile(ImportedFile):
 def list_files(address: str) -> list[TableFile]:
     """The files of a table, by name. Raises DataError where there is none."""
     path = address.rstrip("/")
-    if not is_pattern(path) and is_remote(path) and (one := _one_object(path)):
-        return one
+    if not is_pattern(path) and is_remote(path) and (single := _one_object(path)):
+        return single
     if not is_pattern(path) and not is_remote(path) and not os.path.isdir(address):
         return [local_file(os.path.basename(path), path)]
-    base, found, listed = _names_of(address)
-    if not found:
+    base, names, listed = _names_of(address)
+    if not names:
         raise DataError(f"Cannot read {address}: no .parquet file is there. Name a file or a folder of them.")
-    refuse_logged_tables(base, found, listed)
+    refuse_logged_tables(base, names, listed)
     if listed is None:
-        return [local_file(name, os.path.join(base, name)) for name in found]
-    return [TableFile(name, below(base, name), listed[name].size, listed[name].tag) for name in found]
+        return [local_file(name, os.path.join(base, name)) for name in names]
+    return [TableFile(name, below(base, name), listed[name].size, listed[name].tag) for name in names]
 
 
 Names = tuple[str, list[str], dict[str, Entry] | None]
@@ -117,8 +117,8 @@ def _names_of(address: str) -> Names:
             names = [match.name for match in matches]
         listed = open_place(base).listing() if is_remote(base) else None
         files = files_of(base, names, is_rows, listed)
-        found = sorted((name for some in files for name in _rows(some)), key=lambda name: name.split("/"))
-        return base, found, listed
+        of_rows = sorted((name for some in files for name in _rows(some)), key=lambda name: name.split("/"))
+        return base, of_rows, listed
 
     where = address if is_remote(address) else os.path.realpath(address)
     return once(LISTING, ("names", where, current_options()), read)
@@ -126,7 +126,7 @@ def _names_of(address: str) -> Names:
 
 def _rows(files: list[str]) -> list[str]:
     """The files of rows of a folder: those of the first of FORMATS that is there."""
-    of_formats = ([name for name in files if name.lower().endswith(one.endings)] for one in FORMATS)
+    of_formats = ([name for name in files if name.lower().endswith(kind.endings)] for kind in FORMATS)
     return next(filter(None, of_formats), [])
 
 

@@ -47,12 +47,12 @@ def refuse_logged_tables(base: str, names: Iterable[str], listed: Iterable[str] 
             tables = [folder for folder in folders if has_format(os.path.join(base, folder), name)]
         else:
             tables = list(_logged(listed, name) & folders)
-        found = sorted(below(base, one) if one else base for one in tables)
-        found += [folder for folder in outer[1:] if has_format(folder, name)]
-        if found:
+        refused = sorted(below(base, table) if table else base for table in tables)
+        refused += [folder for folder in outer[1:] if has_format(folder, name)]
+        if refused:
             do = "Name that folder" if name == DELTA else "Write its rows as Parquet, and name those"
             raise DataError(
-                f"Cannot read the files of {found[0]} as rows: it is a table of {name}, whose log states"
+                f"Cannot read the files of {refused[0]} as rows: it is a table of {name}, whose log states"
                 f" which of them hold rows. {do}."
             )
 
