@@ -69,7 +69,7 @@ def with_compiler(load: Load, otherwise: str, use: Callable[[Any], T]) -> T | No
         return None
     try:
         check_switch()
-        found = use(load())
+        value = use(load())
     except (ImportError, OSError) as error:
         why = _first_line(error)
         # OSError without a number: llvmlite without its library
@@ -79,7 +79,7 @@ def with_compiler(load: Load, otherwise: str, use: Callable[[Any], T]) -> T | No
             warnings.warn(f"{otherwise}, because {why}{remedy}", RuntimeWarning, stacklevel=6)
         return None
     _failures.pop(load, None)
-    return found
+    return value
 
 
 def compiled(load: Load, purpose: str, otherwise: str) -> Any:
@@ -88,14 +88,14 @@ def compiled(load: Load, purpose: str, otherwise: str) -> Any:
     """
     try:
         check_switch()
-        found = load()
-        found.check()
+        module = load()
+        module.check()
     except (ImportError, OSError) as error:
         raise ResourceError(
             f"Cannot {purpose}: machine code is not available ({_first_line(error)}). Install llvmlite and"
             f" unset {SWITCH}, {otherwise}."
         ) from error
-    return found
+    return module
 
 
 def check_switch() -> None:

@@ -232,7 +232,7 @@ class Room(NamedTuple):
     """int64 (small,), addresses of later raw rows, to prefetch."""
     shared: NDArray[np.int64]
     """int64 (small,), the first of each eight rows that share a group of centres."""
-    own: NDArray[np.int64]
+    alone: NDArray[np.int64]
     """int64 (small,), the rows with a group of their own."""
     centre_at: NDArray[np.int64]
     """int64 (small,), offsets of the groups that rows are multiplied with, or of the means of their leaves.
@@ -435,7 +435,7 @@ class Engine:
             row_at=ints(padded),
             upcoming=np.zeros(padded + STRIP_ROWS + SLAB, np.int64),
             shared=ints(padded),
-            own=ints(padded),
+            alone=ints(padded),
             centre_at=ints(padded),
             zeros=np.zeros(padded, np.int64),
             products=aligned_empty(2 * padded * LANES, np.float32),

@@ -131,13 +131,13 @@ def walks_by_distances(model: Model) -> bool:
     below = tree.rows_below(model.leaf_rows)
     near = 0.0
     for first, last in pairwise(tree.starts):
-        own = slice(int(first), int(last))
+        children = slice(int(first), int(last))
         with np.errstate(over="ignore", invalid="ignore"):
-            gaps = square[own, None] + square[own] - 2 * centres[own] @ centres[own].T
+            gaps = square[children, None] + square[children] - 2 * centres[children] @ centres[children].T
             np.fill_diagonal(gaps, np.inf)
-            margin = (error + 16 * UNIT) * square[own]
+            margin = (error + 16 * UNIT) * square[children]
             share = margin / np.maximum(gaps.min(axis=1) / 2, 1e-300)
-        near += float(below[own] @ np.nan_to_num(np.minimum(share, 1.0)))
+        near += float(below[children] @ np.nan_to_num(np.minimum(share, 1.0)))
     return near / max(float(model.leaf_rows.sum()), 1.0) > BORDER_ROWS
 
 
@@ -305,20 +305,21 @@ def maps_of(model: Model) -> Maps:
     none, coding = np.empty(0, np.float32), model.scaling.coding
     if coding is None or coding.map is None:
         return Maps(0, np.empty(0), np.empty(0), none, none)
-    found, n = coding.map, coding.n_features
+    mapped, n = coding.map, coding.n_features
     stride = -(-n // LANES) * LANES
-    centre, rate = (np.pad(values, (0, stride - n)) for values in (found.centre, found.rate))
-    if not isinstance(found, Knots):
+    centre, rate = (np.pad(values, (0, stride - n)) for values in (mapped.centre, mapped.rate))
+    if not isinstance(mapped, Knots):
         return Maps(stride, aligned(centre), aligned(rate), none, none)
     knots = np.full((stride, MOST_KNOTS), np.inf, np.float32)
     pieces = np.zeros((stride, MOST_KNOTS + 1, 3), np.float32)
     pieces[:, :, 1] = 1.0
-    for f in found.features:
-        own = found.of(f)
-        last = own.stop - own.start
-        knots[f, :last] = found.knot[own]
-        pieces[f, 1 : last + 1] = np.stack([found.knot[own], found.slope[own], found.value[own]], axis=1)
-        pieces[f, 0] = found.knot[own.start], 0.0, found.value[own.start]
+    for f in mapped.features:
+        span = mapped.of(f)
+        last = span.stop - span.start
+        knots[f, :last] = mapped.knot[span]
+        lines = mapped.knot[span], mapped.slope[span], mapped.value[span]
+        pieces[f, 1 : last + 1] = np.stack(lines, axis=1)
+        pieces[f, 0] = mapped.knot[span.start], 0.0, mapped.value[span.start]
     side_by_side = knots.reshape(-1, LANES, MOST_KNOTS).transpose(0, 2, 1)
     return Maps(
         stride, aligned(centre), aligned(rate), aligned(side_by_side.ravel()), aligned(pieces.ravel())
@@ -352,12 +353,12 @@ def columns_of(model: Model) -> Columns:
     stride = -(-(model.n_columns + 1) // LANES) * LANES
     places = []
     for feature, is_coded in enumerate(coding.is_coded):
-        own = coding.columns(feature)
+        columns = coding.columns(feature)
         if is_coded:
-            above = (coding.code[own] - coding.lowest[feature]).astype(np.int64)
+            above = (coding.code[columns] - coding.lowest[feature]).astype(np.int64)
             place = np.full(above[-1] + 2, stride - 1, np.int32)
-            place[above] = own
-        places.append(place if is_coded else own.astype(np.int32))
+            place[above] = columns
+        places.append(place if is_coded else columns.astype(np.int32))
     length = np.array([len(place) for place in places])
     return Columns(
         stride=stride,

@@ -114,12 +114,12 @@ def host_level() -> Target | None:
     """The highest level of the processor of this machine, or None."""
     if not llvm.get_process_triple().startswith("x86_64"):
         return None
-    has, found = _own_features(), None
+    has, target = _own_features(), None
     for level, features in LEVELS.items():
         if not features <= has:
             break
-        found = Target(level)
-    return found
+        target = Target(level)
+    return target
 
 
 def pinned() -> Target | None:
@@ -237,7 +237,7 @@ class MachineCode:
 
     def is_there(self) -> bool:
         """Whether machine code exists, in this process or on disk."""
-        return self._code is not None or self.kept() is not None
+        return self._code is not None or self.cached() is not None
 
     def entry(self, name: str = "") -> Entry:
         """The compiled function, or another one by name, which takes the address of its arguments. Raises
@@ -254,7 +254,7 @@ class MachineCode:
     def make(self) -> bytes:
         """The machine code, read from the cache, or compiled and cached."""
         with self._turn():
-            code = self.kept()
+            code = self.cached()
             if code is None:
                 with errors_of_llvm():
                     code = compile_bitcode(self.bitcode, self.target, self.quick)
@@ -270,12 +270,12 @@ class MachineCode:
         targets = (self.target, *self.others)
         return [(folder / f"{target.name}.o", target) for target in targets for folder in self.folders]
 
-    def kept(self) -> bytes | None:
+    def cached(self) -> bytes | None:
         """The machine code on disk, or None."""
         for place, target in self._places():
             with suppress(OSError):
-                kept = _read_trusted(place)
-                digest, code = kept[:DIGEST_BYTES], kept[DIGEST_BYTES:]
+                content = _read_trusted(place)
+                digest, code = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
                 if digest == self._digest(code, target):
                     _note_use(place)
                     return code
@@ -340,11 +340,11 @@ def _note_use(place: Path) -> None:
             os.utime(place)
 
 
-def _forget_old(own: Path) -> None:
-    """Remove machine code of other versions beside the folder `own`, unused for KEPT_SECONDS."""
+def _forget_old(current: Path) -> None:
+    """Remove machine code of other versions beside the folder `current`, unused for KEPT_SECONDS."""
     with suppress(OSError):
-        known = {own.name, *(_name_of(path.read_bytes()) for path in FOLDER.parent.glob("*/*.bc"))}
-        for folder in own.parent.iterdir():
+        known = {current.name, *(_name_of(path.read_bytes()) for path in FOLDER.parent.glob("*/*.bc"))}
+        for folder in current.parent.iterdir():
             if folder.name not in known and NAME_OF_FOLDER.fullmatch(folder.name) and not folder.is_symlink():
                 _remove_unused(folder)
 
@@ -352,7 +352,7 @@ def _forget_old(own: Path) -> None:
 def _remove_unused(folder: Path) -> None:
     with suppress(OSError):
         files = [file for file in folder.iterdir() if file.suffix in KEPT_SUFFIXES]
-        used = [max(found.st_atime, found.st_mtime) for found in map(Path.lstat, files)]
+        used = [max(status.st_atime, status.st_mtime) for status in map(Path.lstat, files)]
         if time.time() - max(used, default=folder.stat().st_mtime) > KEPT_SECONDS:
             for file in files:
                 file.unlink(missing_ok=True)
@@ -369,7 +369,7 @@ def _opened(place: Path) -> Any:
 
 def _make_folder(folder: Path) -> None:
     """Make a folder and its parents, writable only for this user whatever the umask. Raises OSError."""
-    for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
+    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
         missing.mkdir(mode=0o755, exist_ok=True)
     _check_folder(folder)
 
@@ -382,9 +382,9 @@ def _read_trusted(place: Path) -> bytes:
     """The content of a file that only this user, or root, could write: it will run. Raises OSError."""
     _check_folder(place.parent)
     with open(place, "rb", opener=_only_mine) as file:  # does not block on a pipe
-        found = os.fstat(file.fileno())
-        _check_trusted(place, found)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(file.fileno())
+        _check_trusted(place, status)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(place))
         return file.read()
 
@@ -393,25 +393,25 @@ def _check_folder(folder: Path) -> None:
     """Raise OSError unless only this user, or root, can put files into a folder, or another folder into its
     place. A folder of this user is closed to others first: its files are checked one by one.
     """
-    above, found = folder.parent.stat(), folder.stat()
+    above, status = folder.parent.stat(), folder.stat()
     if above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX:
         _distrust(folder.parent, _writable(above))
-    if found.st_uid == user_number() and found.st_mode & WRITTEN_BY_OTHERS:
+    if status.st_uid == user_number() and status.st_mode & WRITTEN_BY_OTHERS:
         with suppress(OSError):
-            folder.chmod(stat.S_IMODE(found.st_mode) & ~WRITTEN_BY_OTHERS)
-            found = folder.stat()
-    _check_trusted(folder, found)
+            folder.chmod(stat.S_IMODE(status.st_mode) & ~WRITTEN_BY_OTHERS)
+            status = folder.stat()
+    _check_trusted(folder, status)
 
 
-def _check_trusted(path: Path, found: os.stat_result) -> None:
-    if found.st_uid not in (0, user_number()):
-        _distrust(path, f"it belongs to user {found.st_uid}")
-    if found.st_mode & WRITTEN_BY_OTHERS:
-        _distrust(path, _writable(found))
+def _check_trusted(path: Path, status: os.stat_result) -> None:
+    if status.st_uid not in (0, user_number()):
+        _distrust(path, f"it belongs to user {status.st_uid}")
+    if status.st_mode & WRITTEN_BY_OTHERS:
+        _distrust(path, _writable(status))
 
 
-def _writable(found: os.stat_result) -> str:
-    return f"others can write to it (mode {stat.S_IMODE(found.st_mode):o})"
+def _writable(status: os.stat_result) -> str:
+    return f"others can write to it (mode {stat.S_IMODE(status.st_mode):o})"
 
 
 def _distrust(path: Path, why: str) -> NoReturn:
@@ -439,13 +439,13 @@ def _bases() -> Iterator[Path]:
     with suppress(RuntimeError):  # some users have no home
         if os.environ.get("DCPRED_CACHE_DIR"):
             yield Path(os.environ["DCPRED_CACHE_DIR"]).expanduser().absolute()
-        told = Path(os.environ.get("XDG_CACHE_HOME", ""))
-        yield told if told.is_absolute() else Path.home() / ".cache"
+        cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        yield cache if cache.is_absolute() else Path.home() / ".cache"
     temporary = Path(tempfile.gettempdir()) / f"dcpred-{user_number()}"
     with suppress(OSError):
         temporary.mkdir(mode=0o700, exist_ok=True)
-        found = temporary.lstat()
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == user_number() and not found.st_mode & 0o022:
+        status = temporary.lstat()
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == user_number() and not status.st_mode & 0o022:
             yield temporary
 
 
@@ -576,7 +576,7 @@ def _warm(name: str, of: Bitcode) -> MachineCode:
     )
     code.folders = code.folders[:1]
     code.make()
-    if code.kept() is None:
+    if code.cached() is None:
         place = code.places()[0] if code.folders else "a cache"
         raise ResourceError(
             f"Cannot write machine code to {place}. Set DCPRED_CACHE_DIR to a writable folder."
@@ -592,14 +592,14 @@ def made_of(of: Bitcode | None = None) -> Any:
 @lru_cache
 def _made_of(of: Bitcode) -> Any:
     file = of.folder / f"{of.name}.json"
-    found = None
+    content = None
     with suppress(ValueError, FileNotFoundError):
-        found = json.loads(file.read_text(encoding="utf-8"))
-    if not (isinstance(found, dict) and {"sources", "arguments"} <= found.keys()):
+        content = json.loads(file.read_text(encoding="utf-8"))
+    if not (isinstance(content, dict) and {"sources", "arguments"} <= content.keys()):
         raise RefusedError(
             f"Cannot use {file}: it is missing or damaged. {of.remake}, or install dcpred again."
         )
-    return found
+    return content
 
 
 if __name__ == "__main__":  # The command of scoring.scorer.compiled_ahead.

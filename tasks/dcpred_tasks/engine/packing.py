@@ -89,8 +89,8 @@ def fixed_nodes(model: Model, held: IntArray, middle: FloatArray) -> FixedNodes:
     undecided = 0.0
     below = tree.rows_below(model.leaf_rows)
     for node, (first, last) in enumerate(pairwise(tree.starts)):
-        own = slice(int(first), int(last))
-        moved = (tree.centres[own].astype(ACC_DTYPE) - middle)[:, held]
+        children = slice(int(first), int(last))
+        moved = (tree.centres[children].astype(ACC_DTYPE) - middle)[:, held]
         with np.errstate(all="ignore"):
             apart = moved - moved.mean(axis=0)
             most = max(_lengths(apart).max() / FIXED_CENTRE_NORM, np.abs(apart).max() / 32_767)
@@ -106,7 +106,7 @@ def fixed_nodes(model: Model, held: IntArray, middle: FloatArray) -> FixedNodes:
         unit[node], off[node] = most / FIXED_NORM, SLACK * bound / (sizes.max() or 1.0) + error
         np.fill_diagonal(gaps, np.inf)
         share = off[node] * sizes.max() * sizes / np.maximum(gaps.min(axis=1) ** 2 / 2, 1e-300)
-        undecided += float(below[own] @ np.minimum(share, 1.0))
+        undecided += float(below[children] @ np.minimum(share, 1.0))
     if undecided > UNDECIDED_ROWS * max(float(model.leaf_rows.sum()), 1.0):
         return no_nodes()
     return FixedNodes(
@@ -230,10 +230,10 @@ def terms_of(
     """Landmarks with the weights `first` and products with `second`, of outputs `present`, each padded with
     weights 0.
     """
-    m, none, own = len(first), -len(pairs) % UNROLLED, len(present)
+    m, none, n_present = len(first), -len(pairs) % UNROLLED, len(present)
     left, right = (np.pad(side, (0, none)).astype(np.int64) for side in pairs.T)
-    padding = np.zeros((-m % UNROLLED, own))
-    weights = np.vstack([first, padding, second, np.zeros((none, own))])
+    padding = np.zeros((-m % UNROLLED, n_present))
+    weights = np.vstack([first, padding, second, np.zeros((none, n_present))])
     return Terms(m + len(padding), left, right, present.astype(np.int64), weights)
 
 
@@ -429,15 +429,15 @@ def _pack_tree(model: Model, held: IntArray, conversion: Conversion) -> dict[str
     children = np.zeros((tree.n_nodes, LANES), np.int32)
     radius = np.zeros(tree.n_nodes, np.float32)
     for node in range(tree.n_nodes):
-        own = slice(int(tree.starts[node]), int(tree.starts[node + 1]))
-        moved = (centres[own] - middle).astype(np.float32)
+        siblings = slice(int(tree.starts[node]), int(tree.starts[node + 1]))
+        moved = (centres[siblings] - middle).astype(np.float32)
         norms = np.einsum("ij,ij->i", moved, moved, dtype=ACC_DTYPE)
         groups[node, :d, : len(moved)] = moved[:, held].T
         left_out = np.delete(moved, held, axis=1)  # Every row is 0 in these features.
         apart = (left_out.astype(ACC_DTYPE) ** 2).sum(axis=1)
         half_norms[node, : len(moved)] = apart if by_distances else norms / 2
-        children[node] = tree.children[own.start]  # A walk ends, whichever lane it takes.
-        children[node, : len(moved)] = tree.children[own]
+        children[node] = tree.children[siblings.start]  # A walk ends, whichever lane it takes.
+        children[node, : len(moved)] = tree.children[siblings]
         radius[node] = np.sqrt(norms.max())
     high, low, centre = halves(conversion, middle, conversion.factor)
     return {
@@ -473,9 +473,9 @@ def _centred(model: Model) -> tuple[FloatArray, FloatArray]:
 
 def _points(model: Model, held: IntArray, leaf: int, mean: FloatArray, wide: bool) -> LeafPoints:
     """The landmarks of a leaf minus its mean, in double precision."""
-    own = slice(int(model.landmark_at[leaf]), int(model.landmark_at[leaf + 1]))
-    v = model.landmarks[own].astype(ACC_DTYPE) - mean
-    return LeafPoints(v=v, mean=mean, held=held, gamma=model.gamma[own].astype(ACC_DTYPE), wide=wide)
+    of_leaf = slice(int(model.landmark_at[leaf]), int(model.landmark_at[leaf + 1]))
+    v = model.landmarks[of_leaf].astype(ACC_DTYPE) - mean
+    return LeafPoints(v=v, mean=mean, held=held, gamma=model.gamma[of_leaf].astype(ACC_DTYPE), wide=wide)
 
 
 def _pack_leaves(

@@ -97,7 +97,7 @@ class TreeEngine:
         """Raises CompilerError without machine code for this processor."""
         check()
         n_trees, n_outputs, n_leaves = leaf.shape
-        trees = [search_tree(borders(one)) for one in used.tolist()]
+        trees = [search_tree(borders(number)) for number in used.tolist()]
         padded = np.zeros((n_trees, n_outputs, max(n_leaves, FEWEST_LEAVES)), np.int16)
         padded[:, :, :n_leaves] = leaf
         self.forest = Forest(
@@ -168,9 +168,9 @@ def search_tree(borders: SingleArray) -> tuple[int, SingleArray]:
 def blocks(largest: IntArray) -> Iterator[int]:
     """Where blocks of trees begin, of largest absolute leaf values: their sums fit 16 bits."""
     total, first = LARGEST_SUM + 1, 0
-    for tree, one in enumerate(largest.tolist()):
-        if total + one > LARGEST_SUM or tree - first == BLOCK_TREES:
+    for tree, value in enumerate(largest.tolist()):
+        if total + value > LARGEST_SUM or tree - first == BLOCK_TREES:
             yield tree
             total, first = 0, tree
-        total += one
+        total += value
     yield len(largest)

@@ -176,7 +176,7 @@ struct Room {
     Array<int64_t> row_at;
     Array<int64_t> upcoming;
     Array<int64_t> shared;
-    Array<int64_t> own;
+    Array<int64_t> alone;
     Array<int64_t> centre_at;
     Array<int64_t> zeros;
     Array<float> products;

@@ -164,9 +164,9 @@ struct Level {  // one level down
 };
 
 // Sort order[:n] by node into out, low ≤ node < high, and list where eight rows of one node begin, in room.shared, and the rows left
-// over, in room.own. A node of another level, which no tree has (Tree.check), counts as the last one: nothing is written elsewhere.
+// over, in room.alone. A node of another level, which no tree has (Tree.check), counts as the last one: nothing is written elsewhere.
 INLINE Lists by_node(const Room &room, const uint32_t *order, int64_t n, int64_t low, int64_t high, uint32_t *out) {
-    int64_t *counts = room.counts.at(0, high - low + 1), n_shared = 0, n_own = 0, first = 0;
+    int64_t *counts = room.counts.at(0, high - low + 1), n_shared = 0, n_alone = 0, first = 0;
     for (int64_t k = 0; k < high - low + 1; k++) counts[k] = 0;
     auto place = [&](int64_t r) {
         const uint64_t at = (uint64_t)(room.node[order[r]] - low), last = (uint64_t)(high - low - 1);
@@ -177,11 +177,11 @@ INLINE Lists by_node(const Room &room, const uint32_t *order, int64_t n, int64_t
     for (int64_t k = 1; k < high - low + 1; k++) {
         const int64_t stop = first + counts[k];
         for (; stop - first >= ROWS; first += ROWS) room.shared[n_shared++] = first;
-        for (; first < stop; first++) room.own[n_own++] = first;
+        for (; first < stop; first++) room.alone[n_alone++] = first;
         counts[k] = stop;
     }
     for (int64_t r = 0; r < n; r++) out[counts[place(r)]++] = order[r];
-    return {n_shared, n_own};
+    return {n_shared, n_alone};
 }
 
 // Walk rows room.order[:active] of a tile down from the root; returns how many go on in single precision: room.order[:…], each
@@ -209,7 +209,7 @@ NOINLINE int64_t walk_fixed(const Descent of, int64_t active) {
         const Lists lists = by_node(room, order, going, p.fixed.span[2 * level], p.fixed.span[2 * level + 1], next_order);
         // Places from `going` on hold no row, and are not counted.
         next_order[going] = (uint32_t)n, room.node[n] = 0;
-        for (int64_t k = lists.n_own; k < rounded_up(lists.n_own, ROWS); k++) room.own[k] = going;
+        for (int64_t k = lists.n_alone; k < rounded_up(lists.n_alone, ROWS); k++) room.alone[k] = going;
         Level down = {of, next_order, order, going, 0, n_lost};
         const bool prefetching = step > level * LINE;  // A line of each step on every level.
         int64_t line = ahead + level * LINE;
@@ -220,9 +220,9 @@ NOINLINE int64_t walk_fixed(const Descent of, int64_t active) {
             else down.step<true, false>(place, 0, 0);
             line += step * (p.group_features / 2);
         }
-        for (int64_t k = 0; k < lists.n_own; k += ROWS) {
-            const int64_t *own = room.own.at(k, ROWS);
-            down.step<false, false>([&](int r) { return own[r]; }, 0, 0);
+        for (int64_t k = 0; k < lists.n_alone; k += ROWS) {
+            const int64_t *alone = room.alone.at(k, ROWS);
+            down.step<false, false>([&](int r) { return alone[r]; }, 0, 0);
         }
         going = down.n_going, n_lost = down.n_lost;
     }

@@ -138,7 +138,7 @@ struct Projection {  // what products are computed of
         }
     }
     // The same sums, to the same bits, of eight rows index[0], …, each with a group of its own.
-    template <Sum sum> INLINE_MEMBER void own(const int64_t *index) const {
+    template <Sum sum> INLINE_MEMBER void alone(const int64_t *index) const {
         NoPrefetch none;
         UNROLL
         for (int start = 0; start < SHARED_ROWS; start += OWN_ROWS)
@@ -147,27 +147,27 @@ struct Projection {  // what products are computed of
 };
 
 struct Lists {
-    int64_t n_shared, n_own;
+    int64_t n_shared, n_alone;
 };
 
-// List where eight rows of one group begin, in room.shared, and the rows left over, in room.own.
+// List where eight rows of one group begin, in room.shared, and the rows left over, in room.alone.
 INLINE Lists shared_and_own(const Room &room, int64_t n) {
-    int64_t n_shared = 0, n_own = 0, first = 0;
+    int64_t n_shared = 0, n_alone = 0, first = 0;
     for (int64_t r = 1; r <= n; r++) {
         if (r < n && room.centre_at[r] == room.centre_at[first]) continue;
         for (; r - first >= SHARED_ROWS; first += SHARED_ROWS) room.shared[n_shared++] = first;
-        for (; first < r; first++) room.own[n_own++] = first;
+        for (; first < r; first++) room.alone[n_alone++] = first;
     }
     room.row_at[n] = room.row_at[n - 1], room.centre_at[n] = room.centre_at[n - 1];
     // Slot n is never read. A real row, repeated, would get its products twice in the next slab.
-    for (int64_t i = n_own; i < rounded_up(n_own, SHARED_ROWS); i++) room.own[i] = n;
-    return {n_shared, n_own};
+    for (int64_t i = n_alone; i < rounded_up(n_alone, SHARED_ROWS); i++) room.alone[i] = n;
+    return {n_shared, n_alone};
 }
 
 template <Sum sum> INLINE void distances(const Projection &of, const Room &room, const Lists &lists) {
     NoPrefetch none;
     for (int64_t i = 0; i < lists.n_shared; i++) of.shared<sum, 1>(room.shared[i], 0, 0, none);
-    for (int64_t i = 0; i < lists.n_own; i += SHARED_ROWS) of.own<sum>(room.own.at(i, SHARED_ROWS));
+    for (int64_t i = 0; i < lists.n_alone; i += SHARED_ROWS) of.alone<sum>(room.alone.at(i, SHARED_ROWS));
 }
 
 // room.products[16 r : 16 r + 16] of the row at row_at[r] with the group at centre_at[r], for r < n: what `sum` says. Rows of one
@@ -175,7 +175,7 @@ template <Sum sum> INLINE void distances(const Projection &of, const Room &room,
 //
 //     for slab of 256 features:
 //         for eight rows of one group: Projection.shared over the slab
-//         for eight of the other rows: Projection.own over the slab
+//         for eight of the other rows: Projection.alone over the slab
 //
 // Slabs are the outer loop: a group is read from first-level cache by all its rows. With `two` the same is done with the groups that
 // follow, into the second half of room.products: a feature of a row is loaded once for both. For products alone, and where registers
@@ -206,9 +206,9 @@ NOINLINE void project(const Packed &p, const Room &room, const Array<float> &cen
         }
         Projection second = of;
         second.centres += size, second.products += half;
-        for (int64_t i = 0; i < lists.n_own; i += SHARED_ROWS) {
-            of.own<PRODUCTS>(room.own.at(i, SHARED_ROWS));
-            if (two) second.own<PRODUCTS>(room.own.at(i, SHARED_ROWS));
+        for (int64_t i = 0; i < lists.n_alone; i += SHARED_ROWS) {
+            of.alone<PRODUCTS>(room.alone.at(i, SHARED_ROWS));
+            if (two) second.alone<PRODUCTS>(room.alone.at(i, SHARED_ROWS));
         }
     }
 }
