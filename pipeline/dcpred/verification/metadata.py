@@ -81,7 +81,7 @@ def _as_planned(run: ScoreRun, column: OutputColumn, array: zarr.Array[Any]) -> 
 def _agree(column: OutputColumn, stored: zarr.Array[Any], planned: zarr.Array[Any]) -> bool:
     """Whether metadata are the same to Zarr, in any version, with or without names of dimensions."""
     a, b = (
-        array.metadata.to_dict() | {"attributes": column.said(dict(array.attrs))}
+        array.metadata.to_dict() | {"attributes": column.current_attributes(dict(array.attrs))}
         for array in (stored, planned)
     )
     if a.get("dimension_names") is None:

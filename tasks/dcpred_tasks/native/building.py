@@ -66,20 +66,20 @@ def header(arguments: Iterable[type[Any]], constants: Mapping[str, Any]) -> str:
     )
 
 
-def _add_struct(kind: type[Any], found: dict[str, str]) -> None:
+def _add_struct(kind: type[Any], structs: dict[str, str]) -> None:
     """Add the struct of a named tuple, after the nested ones."""
     fields = []
     for given, hint in get_type_hints(kind).items():
         name = f"{given}_" if given in KEYWORDS else given
         if hasattr(hint, "_fields"):
-            _add_struct(hint, found)
+            _add_struct(hint, structs)
             fields.append(f"    {hint.__name__} {name};")
         elif hint in NUMBERS:
             fields.append(f"    {NUMBERS[hint]} {name};")
         else:
             (element,) = get_args(get_args(hint)[1])
             fields.append(f"    Array<{ELEMENTS[element]}> {name};")
-    found[kind.__name__] = "\n".join(["", f"struct {kind.__name__} {{", *fields, "};"])
+    structs[kind.__name__] = "\n".join(["", f"struct {kind.__name__} {{", *fields, "};"])
 
 
 def declared(kind: Any) -> str:

@@ -91,7 +91,7 @@ class OutputColumn(ABC):
         """The attributes of the array, as JSON holds them."""
         return {}
 
-    def said(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    def current_attributes(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """Stored attributes in the form of this version, which may differ from an earlier one."""
         return dict(attributes)
 
@@ -501,7 +501,7 @@ class _StatusColumn(OutputColumn):
     def attributes(self, model: Model) -> dict[str, Any]:
         return {"meaning": {str(int(s)): s.name.lower() for s in Status}}
 
-    def said(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    def current_attributes(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         meaning = attributes.get("meaning")
         if not isinstance(meaning, dict):
             return dict(attributes)

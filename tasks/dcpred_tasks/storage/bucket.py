@@ -388,13 +388,13 @@ def _tag(meta: Any) -> str:
     return f"{e_tag}/{version}" if version else e_tag
 
 
-def _keys(found: Any) -> Iterator[str]:
+def _keys(listing: Any) -> Iterator[str]:
     """The folders and objects of a listing of one level."""
-    yield from found["common_prefixes"]
-    yield from (meta["path"] for meta in found["objects"])
+    yield from listing["common_prefixes"]
+    yield from (meta["path"] for meta in listing["objects"])
 
 
-def same_tag(one: str, other: str) -> bool:
+def same_tag(first: str, second: str) -> bool:
     """Whether two tags name the same object: a listing omits the generation, and a second put has another."""
-    (e_tag, _, generation), (other_tag, _, other_generation) = one.partition("/"), other.partition("/")
+    (e_tag, _, generation), (other_tag, _, other_generation) = first.partition("/"), second.partition("/")
     return e_tag == other_tag and (generation == other_generation or not (generation and other_generation))

@@ -201,16 +201,15 @@ def _gather(job: TrainJob, of: dict[Source, int]) -> tuple[dict[int, Rows], dict
     return {leaf: _thin(join_rows(part), most, job) for leaf, part in parts.items()}, folded
 
 
-def _fit_leaf(job: TrainJob, own: Rows, borrowed: Rows | None, work: LeafWork) -> tuple[FittedLeaf, HeldOut]:
-    division, settings = read_division(job), job.settings
-    rows = own
+def _fit_leaf(job: TrainJob, rows: Rows, borrowed: Rows | None, work: LeafWork) -> tuple[FittedLeaf, HeldOut]:
+    division, settings, n_own = read_division(job), job.settings, len(rows.number)
     if borrowed is not None:
-        borrowed = _thin(borrowed, settings.max_leaf_rows - len(own.number), job)
+        borrowed = _thin(borrowed, settings.max_leaf_rows - n_own, job)
         rows = Rows(
-            *(np.concatenate([getattr(own, f.name), getattr(borrowed, f.name)]) for f in fields(Rows))
+            *(np.concatenate([getattr(rows, f.name), getattr(borrowed, f.name)]) for f in fields(Rows))
         )
     target = rows.target if settings.task == "regression" else rows.target.astype(np.int64)
-    is_halo = np.arange(len(rows.number)) >= len(own.number)
+    is_halo = np.arange(len(rows.number)) >= n_own
     outputs = n_outputs(len(division.classes))
     with one_thread():
         stored = LeafRowsToFit(rows.X, rows.number, target, rows.weight, is_halo)
