@@ -30,6 +30,7 @@ from dcpred.execution.pools import connect
 from dcpred.execution.workers import Pool
 from dcpred.pages import charts
 from dcpred.serving import cost
+from dcpred_tasks.storage import store_requests
 from support import html_pages, stores
 from support.data import Classes, make_blobs, make_group
 from support.searches import learn_briefly
@@ -171,6 +172,16 @@ def azure() -> Iterator[StoreServer]:
 def s3_secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]:
     with stores.secure_server(tmp_path_factory.mktemp("certificates")) as server:
         yield server
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Requests and operations that fail are not repeated by obstore."""
+    monkeypatch.setattr(store_requests, "RETRIES", 0)
+    monkeypatch.setattr(store_requests, "FIRST_WAIT_SECONDS", 0.001)
+    stores.forget_stores()
+    yield
+    stores.forget_stores()
 
 
 @pytest.fixture(scope="session")

@@ -67,7 +67,6 @@ from support.stores import (
     SECRETS,
     Proxy,
     azure_server,
-    forget_stores,
     gcs_server,
     moto_server,
     spoiled,
@@ -199,16 +198,6 @@ def done(output: Place, finished_bytes: dict[str, bytes]) -> Place:
     for name, data in finished_bytes.items():
         output.write(name, data)
     return output
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Requests and operations that fail are not waited for."""
-    monkeypatch.setattr(store_requests, "RETRIES", 0)
-    monkeypatch.setattr(store_requests, "FIRST_WAIT_SECONDS", 0.001)
-    forget_stores()
-    yield
-    forget_stores()
 
 
 def upload(folder: Path, place: Place) -> None:
