@@ -31,9 +31,11 @@ if TYPE_CHECKING:
     from dcpred.pages.page import Report
     from dcpred.refreshing.refresh import PublishReport, RefreshReport, publish, refresh
     from dcpred.refreshing.root import RootStatus, RunLine, status
+    from dcpred.reports.inspection import DataFacts, ModelFacts, OutputFacts, TrainingFacts, inspect
     from dcpred.reports.report import report
     from dcpred.results.export import Exported, export
     from dcpred.results.stored_scores import open_scores
+    from dcpred.runs.bad_rows import BadRow, BadRows, errors
     from dcpred.runs.manifest import ScoreReport
     from dcpred.runs.shards import Shard
     from dcpred.runs.status import RunStatus
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from dcpred_tasks.artifacts.block_files import Finding
 
 __all__ = [
+    "BadRow",
+    "BadRows",
     "ClassPart",
     "CompareReport",
     "CompareResult",
@@ -57,6 +61,7 @@ __all__ = [
     "Contributions",
     "DCPredClassifier",
     "DCPredRegressor",
+    "DataFacts",
     "DeliverReport",
     "Evaluation",
     "Explanation",
@@ -68,8 +73,10 @@ __all__ = [
     "FoldReport",
     "Imported",
     "LandmarkPart",
+    "ModelFacts",
     "NotFinite",
     "NotFiniteFeature",
+    "OutputFacts",
     "PublishReport",
     "RefreshReport",
     "Report",
@@ -83,6 +90,7 @@ __all__ = [
     "ShardReport",
     "Split",
     "TrainReport",
+    "TrainingFacts",
     "TuneReport",
     "ValidationReport",
     "VerifyReport",
@@ -90,11 +98,13 @@ __all__ = [
     "compare",
     "contributions",
     "deliver",
+    "errors",
     "evaluate",
     "explain",
     "export",
     "export_model",
     "import_data",
+    "inspect",
     "load_model",
     "open_scores",
     "publish",
@@ -111,6 +121,8 @@ __all__ = [
     "verify",
 ]
 _HOMES = {
+    "BadRow": "runs.bad_rows",
+    "BadRows": "runs.bad_rows",
     "ClassPart": "evaluation.explanation",
     "CompareReport": "extensions",
     "CompareResult": "extensions",
@@ -118,6 +130,7 @@ _HOMES = {
     "Contributions": "evaluation.explanation",
     "DCPredClassifier": "estimators",
     "DCPredRegressor": "estimators",
+    "DataFacts": "reports.inspection",
     "DeliverReport": "scoring.deliver",
     "Evaluation": "evaluation.evaluate",
     "Explanation": "evaluation.explanation",
@@ -129,8 +142,10 @@ _HOMES = {
     "FoldReport": "training.reports",
     "Imported": "datasets.importing",
     "LandmarkPart": "evaluation.explanation",
+    "ModelFacts": "reports.inspection",
     "NotFinite": "datasets.writing",
     "NotFiniteFeature": "datasets.writing",
+    "OutputFacts": "reports.inspection",
     "PublishReport": "refreshing.refresh",
     "RefreshReport": "refreshing.refresh",
     "Report": "pages.page",
@@ -144,17 +159,20 @@ _HOMES = {
     "ShardReport": "scoring.score_shard",
     "Split": "datasets.splitting",
     "TrainReport": "training.reports",
+    "TrainingFacts": "reports.inspection",
     "TuneReport": "training.reports",
     "ValidationReport": "training.reports",
     "VerifyReport": "verification.verify",
     "compare": "extensions",
     "contributions": "evaluation.explanation",
     "deliver": "scoring.deliver",
+    "errors": "runs.bad_rows",
     "evaluate": "evaluation.evaluate",
     "explain": "evaluation.explanation",
     "export": "results.export",
     "export_model": "model_export.export",
     "import_data": "datasets.importing",
+    "inspect": "reports.inspection",
     "load_model": "serving.served_model",
     "open_scores": "results.stored_scores",
     "publish": "refreshing.refresh",

@@ -13,8 +13,8 @@ import zarr
 
 from data.make import BAD, CHUNKS, WRITTEN_NS
 from dcpred import load_model
-from dcpred.reports.inspection import inspect_path
-from dcpred.runs.bad_rows import list_bad_rows
+from dcpred.reports.inspection import inspect
+from dcpred.runs.bad_rows import errors
 from dcpred.runs.manifest import ScoreReport
 from dcpred.runs.status import run_status
 from dcpred.scoring.repair import repair
@@ -87,11 +87,11 @@ def test_the_output_is_read_and_finished(folder: Path) -> None:
     check_sound(folder)
     report = go_on(folder)
     assert (report.scored_blocks, report.status) == (0, {"1": N_ROWS - len(BAD), "2": len(BAD)})
-    assert [bad.row for bad in list_bad_rows(folder / "scores", 10).rows] == sorted(BAD)
+    assert [bad.row for bad in errors(folder / "scores", 10).rows] == sorted(BAD)
     assert run_status(folder / "scores").state == "finished"
-    shown = document_of(inspect_path(folder / "scores"))
+    shown = document_of(inspect(folder / "scores"))
     assert (shown["finished"], shown["arrays"]["decision"]["shape"]) == (True, [N_ROWS, 3])
-    assert inspect_path(folder / "new.zarr").arrays["X"]["attributes"]["feature_names"] == [
+    assert inspect(folder / "new.zarr").arrays["X"]["attributes"]["feature_names"] == [
         "height",
         "age",
         "girth",

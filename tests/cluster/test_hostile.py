@@ -28,7 +28,7 @@ from dcpred.cli import main
 from dcpred.execution.dask_workers import secured
 from dcpred.execution.lease import acquire_lock
 from dcpred.execution.workers import Scheduler
-from dcpred.runs.bad_rows import list_bad_rows
+from dcpred.runs.bad_rows import errors
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.score import score
 from dcpred.training import steps
@@ -322,7 +322,7 @@ def test_a_record_with_a_checksum_of_its_own_is_none(
     told.pop("checksum")
     write_json(file, told | {"checksum": digest_json(told)})
     assert read_record(ledger.run, 0) is None
-    assert list_bad_rows(tmp_path / "out", 5).n_bad == 0
+    assert errors(tmp_path / "out", 5).n_bad == 0
 
 
 def test_numbers_that_json_has_not_are_damaged_metadata(made: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from dcpred import load_model
 from dcpred.cli import main
 from dcpred.evaluation.evaluate import evaluate
-from dcpred.reports.inspection import inspect_path
+from dcpred.reports.inspection import inspect
 from dcpred.reports.report import report
 from dcpred.scoring.score import score
 from dcpred.training.train import train
@@ -75,7 +75,7 @@ def test_a_leaf_model_goes_the_whole_way(name: str, data: Path, tmp_path: Path) 
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
     told = evaluate(tmp_path / "model", data, cost=False)
     assert told["accuracy"] > 0.8
-    shown = document_of(inspect_path(tmp_path / "model"))
+    shown = document_of(inspect(tmp_path / "model"))
     assert shown["engine"] == "leaf models (not compiled: its leaves hold other models)"
     assert shown["predicted_cost"] is None, "the engine does not score it"
     constant = [leaf for leaf in range(model.n_leaves) if model.leaf_model(leaf) is None]

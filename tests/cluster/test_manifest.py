@@ -12,8 +12,8 @@ import zarr
 
 from dcpred.cli import rendering
 from dcpred.execution.pools import connect
-from dcpred.reports.inspection import inspect_path
-from dcpred.runs.bad_rows import BadRow, BadRows, list_bad_rows
+from dcpred.reports.inspection import inspect
+from dcpred.runs.bad_rows import BadRow, BadRows, errors
 from dcpred.runs.manifest import ScoreReport
 from dcpred.runs.status import RunStatus, run_status
 from dcpred.scoring.score import score
@@ -126,7 +126,7 @@ def test_any_attempt_says_the_same(
 
 
 def inspected(output: Path) -> str:
-    facts = inspect_path(output)
+    facts = inspect(output)
     return rendering.shown(type(facts), document_of(facts))
 
 
@@ -224,7 +224,7 @@ def dirty(model: Path, blobs: Classes, tmp_path: Path) -> Path:
 
 
 def test_bad_rows_are_listed_with_what_is_wrong(dirty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = list_bad_rows(dirty, 1_000)
+    found = errors(dirty, 1_000)
     block = json.loads((dirty / "plan.json").read_text())["block_rows"]
     assert found.rows[:3] == [
         BadRow(0, 5, 2, "non_finite_feature", 2),
@@ -234,7 +234,7 @@ def test_bad_rows_are_listed_with_what_is_wrong(dirty: Path, monkeypatch: pytest
     assert found.rows[-1] == BadRow(899 // block, 899, 5, "chunk_missing", None)
     assert (found.n_bad, found.status) == (202, {"non_finite_feature": 152, "chunk_missing": 50})
     assert len(found.rows) + found.n_more == 202
-    few = list_bad_rows(dirty, 2)
+    few = errors(dirty, 2)
     assert (few.rows, few.n_more) == (found.rows[:2], 200)
     text = rendering.shown(BadRows, document_of(few))
     assert "202 of 1,000 rows have no score: 152 non finite feature, 50 chunk missing" in text
@@ -250,24 +250,24 @@ def test_rows_that_records_do_not_name_are_found_in_the_status_array(
     X[10:90, 1] = np.nan
     run(model, X, tmp_path)
     block_rows = json.loads((tmp_path / "out" / "plan.json").read_text())["block_rows"]
-    listed = list_bad_rows(tmp_path / "out", 1_000)
+    listed = errors(tmp_path / "out", 1_000)
     assert [row.row for row in listed.rows[:3]] == [10, 11, 12]
     assert all(row.feature == 1 for row in listed.rows)
     assert len(listed.rows) == 3 * len({row // block_rows for row in range(10, 90)})
-    every = list_bad_rows(tmp_path / "out", 1_000, every=True)
+    every = errors(tmp_path / "out", 1_000, every=True)
     assert [row.row for row in every.rows] == list(range(10, 90))
     assert every.n_more == 0
     noted = {row.row for row in listed.rows}
     assert [row.row for row in every.rows if row.feature == 1] == sorted(noted)
-    assert list_bad_rows(tmp_path / "out", 5, every=True).n_more == 75
+    assert errors(tmp_path / "out", 5, every=True).n_more == 75
 
 
 def test_errors_of_a_run_that_is_not_done(model: Path, blobs: Classes, tmp_path: Path) -> None:
     run(model, blobs.X[:500], tmp_path)
     (tmp_path / "out" / "manifest.json").unlink()
     (tmp_path / "out" / "blocks" / "000001.json").unlink()
-    found = list_bad_rows(tmp_path / "out", 10)
+    found = errors(tmp_path / "out", 10)
     assert (found.n_bad, found.done_blocks) == (0, found.n_blocks - 1)
     assert "1 of" in rendering.shown(BadRows, document_of(found))
     with pytest.raises(PlanConflictError, match=r"no plan\.json"):
-        list_bad_rows(tmp_path, 10)
+        errors(tmp_path, 10)

@@ -22,9 +22,9 @@ from dcpred.execution.lease import acquire_lock
 from dcpred.refreshing.limits import Limits
 from dcpred.refreshing.refresh import RefreshReport, publish, refresh
 from dcpred.refreshing.root import open_root, root_status
-from dcpred.reports.inspection import inspect_path
+from dcpred.reports.inspection import inspect
 from dcpred.reports.report import report as report_of
-from dcpred.runs.bad_rows import list_bad_rows
+from dcpred.runs.bad_rows import errors
 from dcpred.runs.latest import SETTINGS
 from dcpred.runs.ledger import open_ledger
 from dcpred.scoring.repair import repair
@@ -277,8 +277,8 @@ def test_every_level_of_verification_and_the_list_of_bad_rows(
     assert call().status["2"] == 2
     for level in ("fast", "sample", "full"):
         assert verify(root / "latest", level).ok, level
-    assert [row.row for row in list_bad_rows(root / "latest", 10).rows] == [7, 8]
-    assert list_bad_rows(root / "latest", 10).rows[0].feature == 1
+    assert [row.row for row in errors(root / "latest", 10).rows] == [7, 8]
+    assert errors(root / "latest", 10).rows[0].feature == 1
 
 
 def test_damage_of_the_run_before_is_not_taken_over(
@@ -733,11 +733,11 @@ def test_a_root_on_a_store(server: StoreServer, model: Path, data: Path) -> None
     assert all(record.tags[name][0] for name in ("label", "decision", "status"))
     latest, run = f"{root}/latest", f"{root}/runs/{second.run}"
     assert verify(latest, "fast").ok
-    assert inspect_path(latest) == inspect_path(run)
+    assert inspect(latest) == inspect(run)
     with pytest.raises(PlanConflictError, match=f"of which {latest} is the latest"):
         verify(root, "fast")
     with pytest.raises(DataError, match=f"of which {latest} is the latest"):
-        inspect_path(root)
+        inspect(root)
     assert publish(root, first.run).before == second.run
     assert call().state == "left"
     third = call(full=True, keep=1)

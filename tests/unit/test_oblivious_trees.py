@@ -21,7 +21,7 @@ import dcpred
 from dcpred import DCPredClassifier, DCPredRegressor, Settings, load_model
 from dcpred.cli import rendering
 from dcpred.cli.main import main
-from dcpred.reports.inspection import inspect_path
+from dcpred.reports.inspection import inspect
 from dcpred.reports.report import _cost
 from dcpred.serving.cost import cost_parts, predict_cost
 from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
@@ -216,8 +216,8 @@ def test_an_inspection_and_a_page_tell_of_trees_and_their_cost(tmp_path: Path) -
     assert model.terms[0].facts == {"number": 20, "depth": 6}
     pictures = [str(_cost({"predicted_cost": parts})) for parts in (cost, plain)]
     assert ["trees beside the leaves" in picture for picture in pictures] == [True, False]
-    assert "terms" not in document_of(inspect_path(tmp_path / "0"))
-    assert document_of(inspect_path(tmp_path / "5"))["terms"]["trees"]["depth"] == 6
+    assert "terms" not in document_of(inspect(tmp_path / "0"))
+    assert document_of(inspect(tmp_path / "5"))["terms"]["trees"]["depth"] == 6
 
 
 def test_the_result_of_a_training_tells_of_trees(tmp_path: Path) -> None:

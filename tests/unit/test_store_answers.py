@@ -19,8 +19,8 @@ import pytest
 from obstore.exceptions import GenericError, NotFoundError
 from obstore.store import MemoryStore
 
-from dcpred.reports.inspection import inspect_path
-from dcpred.runs.bad_rows import list_bad_rows
+from dcpred.reports.inspection import inspect
+from dcpred.runs.bad_rows import errors
 from dcpred.runs.status import run_status
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
@@ -128,8 +128,8 @@ COMMANDS: dict[str, Callable[[], Any]] = {
     "score again": lambda: score(MODEL, DATA, OUTPUT).n_rows,
     "repair": lambda: repair(MODEL, DATA, OUTPUT).status,
     "status": lambda: run_status(OUTPUT).done_blocks,
-    "errors": lambda: list_bad_rows(OUTPUT, 100, True),
-    "inspect": lambda: inspect_path(OUTPUT),
+    "errors": lambda: errors(OUTPUT, 100, every=True),
+    "inspect": lambda: inspect(OUTPUT),
     "load_model": lambda: load_model(MODEL).model.n_features,
 }
 

@@ -24,8 +24,8 @@ import sys
 import numpy as np
 sys.modules["obstore"] = None  # an import of it is an ImportError
 from dcpred.cli import main
-from dcpred.reports.inspection import inspect_path
-from dcpred.runs.bad_rows import list_bad_rows
+from dcpred.reports.inspection import inspect
+from dcpred.runs.bad_rows import errors
 from dcpred.runs.status import run_status
 from dcpred.scoring.repair import repair
 from dcpred.scoring.score import score
@@ -45,7 +45,7 @@ job = f"{folder}/model", f"{folder}/data.zarr", f"{folder}/out"
 score(*job, client=inline)
 repair(*job, client=inline)
 assert not [f for level in ("fast", "sample", "full") for f in verify(job[2], level).findings]
-for look in (run_status, inspect_path, load_model, lambda path: list_bad_rows(path, 10)):
+for look in (run_status, inspect, load_model, lambda path: errors(path, 10)):
     look(job[0] if look is load_model else job[2])
 assert not [name for name in sys.modules if name.startswith("obstore") and sys.modules[name]]
 """

@@ -157,7 +157,7 @@ def _option(name: str, parameter: inspect.Parameter, shape: dict[str, Any], entr
     flags = [name, *given.pop("flags", (f"--{name.replace('_', '-')}",))]
     given.pop("note", None)
     if annotation is bool:
-        return _flag(name, default, given)
+        return _flag(flags, default, given)
     if annotation == bool | None:
         return click.Option([name, f"--{name}/--no-{name}"], default=None, **given)
     if any(get_origin(part) is Sequence for part in (annotation, *get_args(annotation))):
@@ -176,17 +176,17 @@ def _option(name: str, parameter: inspect.Parameter, shape: dict[str, Any], entr
     return click.Option(flags, default=default, show_default=default is not None, **given)
 
 
-def _flag(name: str, default: bool, given: dict[str, Any]) -> click.Option:
-    long = name.replace("_", "-")
+def _flag(flags: Sequence[str], default: bool, given: dict[str, Any]) -> click.Option:
     if not default:
-        return click.Option([name, f"--{long}"], is_flag=True, **given)
+        return click.Option(flags, is_flag=True, **given)
 
     given["help"] = f"Do not {given['help'][:1].lower()}{given['help'][1:]}"
 
     def negated(ctx: click.Context, option: click.Parameter, value: bool) -> bool:
         return not value
 
-    return click.Option([name, f"--no-{long}"], is_flag=True, callback=negated, **given)
+    name, long = flags
+    return click.Option([name, long.replace("--", "--no-", 1)], is_flag=True, callback=negated, **given)
 
 
 def _joined(default: Any) -> Callable[[click.Context, click.Parameter, Any], Any]:

@@ -267,11 +267,6 @@ def storage_option(command: F) -> F:
     return run  # type: ignore[return-value]
 
 
-def result_options(command: F) -> F:
-    """Options of a command that prints a result, and how its errors end it."""
-    return json_option(reports_errors(storage_option(command)))
-
-
 class DurationType(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
     """A time with its unit, in seconds."""
 

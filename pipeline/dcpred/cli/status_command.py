@@ -7,9 +7,7 @@ import click
 
 import dcpred
 from dcpred.cli.commands import command
-from dcpred.cli.options import ADDRESS, emit, result_options
-from dcpred.reports.inspection import inspect_path
-from dcpred.runs.bad_rows import list_bad_rows
+from dcpred.cli.options import emit
 from dcpred_tasks.errors import IncompleteError
 
 
@@ -18,30 +16,9 @@ def status_command(output: str | Path, as_json: bool) -> None:
     emit(dcpred.status(output), as_json)
 
 
-@click.command("errors")
-@click.argument("output", type=ADDRESS)
-@click.option(
-    "--limit",
-    metavar="N",
-    type=click.IntRange(0),
-    default=100,
-    show_default=True,
-    help="Maximum number of rows to list.",
-)
-@click.option(
-    "--all",
-    "every",
-    is_flag=True,
-    help="Also search the status array [default: only the first rows that each block records].",
-)
-@result_options
-def errors_command(output: str | Path, limit: int, every: bool, as_json: bool) -> None:
-    """List the rows of OUTPUT that have no score: block, row, status, and the first feature that is not
-    finite.
-
-    Works during scoring, and needs neither the model nor the data.
-    """
-    emit(list_bad_rows(output, limit, every), as_json)
+@command("errors", "output", limit={"type": click.IntRange(0), "metavar": "N"}, every={"flags": ("--all",)})
+def errors_command(output: str | Path, as_json: bool, **options: Any) -> None:
+    emit(dcpred.errors(output, **options), as_json)
 
 
 @command("verify", "output", rows={"type": click.IntRange(1)})
@@ -53,9 +30,6 @@ def verify_command(output: str | Path, as_json: bool, **options: Any) -> None:
         raise SystemExit(IncompleteError.exit_code)
 
 
-@click.command("inspect")
-@click.argument("path", type=ADDRESS)
-@result_options
+@command("inspect", "path")
 def inspect_command(path: str | Path, as_json: bool) -> None:
-    """Show what a data set, a model or an output holds."""
-    emit(inspect_path(path), as_json)
+    emit(dcpred.inspect(path), as_json)

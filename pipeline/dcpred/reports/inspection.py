@@ -10,6 +10,7 @@ import zarr
 
 from dcpred.datasets.schema_text import schema_texts
 from dcpred.execution.progress import counted
+from dcpred.public.functions import typed
 from dcpred.runs.latest import LINK, MANIFEST, PLAN, SETTINGS, run_meant
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.manifest import Manifest
@@ -290,8 +291,27 @@ class OutputFacts:
     )
 
 
-def inspect_path(path: str | Path) -> ModelFacts | DataFacts | OutputFacts | TrainingFacts:
-    """A description. Raises RefusedErrors."""
+@typed
+def inspect(path: str | Path) -> ModelFacts | DataFacts | OutputFacts | TrainingFacts:
+    """Describe what a data set, a model or an output holds.
+
+    Parameters
+    ----------
+    path : str or Path
+        Path or address of it.
+
+    Returns
+    -------
+    ModelFacts, DataFacts, OutputFacts or TrainingFacts
+        The description.
+
+    Raises
+    ------
+    DataError
+        If nothing is there, or nothing that dcpred knows.
+    DcpredError
+        If it cannot be read.
+    """
     place = open_place(run_meant(path))
     if place.read(MODEL_FILE) is not None:
         return _model(place)

@@ -41,7 +41,7 @@ from dcpred.reports.evaluation_page import (
     last_name,
     without_places,
 )
-from dcpred.reports.inspection import ModelFacts, inspect_path
+from dcpred.reports.inspection import ModelFacts, inspect
 from dcpred.reports.run_page import Run, open_run, run_page
 from dcpred.results.stored_scores import open_stored
 from dcpred.runs.latest import PLAN, RUNS, SETTINGS, run_meant
@@ -99,7 +99,7 @@ def model_page(address: str, evaluated: dict[str, Any] | None, search: list[Sect
     evaluated  its evaluation by `evaluate`, if data were given
     search     sections of the search for its settings, if it is known
     """
-    held = document_of(inspect_path(address))
+    held = document_of(inspect(address))
     artifact = open_artifact(address)
     model = artifact.model()
     names = artifact.feature_names

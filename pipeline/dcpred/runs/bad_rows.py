@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dcpred.execution.progress import counted
+from dcpred.public.functions import typed
 from dcpred.runs.ledger import Ledger, open_ledger
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.dtypes import Status
@@ -142,10 +143,33 @@ class BadRows:
     n_more: int = result_field("Number of rows without a score beyond the listed ones.")
 
 
-def list_bad_rows(output: str | Path, limit: int, every: bool = False) -> BadRows:
-    """Up to `limit` rows. Commit records name the first of each block (score_block.LISTED_ROWS); `every`
-    finds the others in the status array, chunk by chunk. Raises PlanConflictError if there is no
-    output.
+@typed
+def errors(output: str | Path, limit: int = 100, *, every: bool = False) -> BadRows:
+    """List the rows of an output that have no score: block, row, status, and the first feature that is not
+    finite.
+
+    Parameters
+    ----------
+    output : str or Path
+        The output of `score`.
+    limit : int, default 100
+        Maximum number of rows to list.
+    every : bool, default False
+        Also search the status array. By default only the first rows that each block records are listed.
+
+    Returns
+    -------
+    BadRows
+        The rows, and their number by status.
+
+    Raises
+    ------
+    PlanConflictError
+        If it is not an output of `score`.
+
+    Notes
+    -----
+    It works during scoring, and needs neither the model nor the data.
     """
     ledger = open_ledger(output)
     names = {str(int(s)): s.name.lower() for s in Status}
