@@ -24,7 +24,7 @@ NOW = 2e9  # in seconds since 1970, long after files of these tests were written
 
 @pytest.fixture(params=["two chunks of columns", "shards", "format 2"])
 def x(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """70 rows in four marks of 20."""
+    """70 rows with four fingerprints, of 20 rows each."""
     form: dict[str, Any] = {
         "two chunks of columns": {"chunks": (20, 2)},
         "shards": {"chunks": (10, 3), "shards": (20, 3)},
@@ -102,7 +102,7 @@ def test_a_young_chunk_equals_nothing(x: str) -> None:
     while chunk(x, 1).stat().st_ctime <= changed:  # until the clock of the disk goes on
         os.utime(chunk(x, 1), (1e9, 1e9))
     young = open_input(x, changed + SETTLED_SECONDS)
-    assert [mark == "" for mark in young.marks] == [False, True, False, False]
+    assert [fingerprint == "" for fingerprint in young.marks] == [False, True, False, False]
     assert not young.same(young)
     assert young.unchanged(young, 40, 70)
 

@@ -46,7 +46,7 @@ class ComputedStore(Store):
         """What decides the values of these arrays in every row, besides their metadata."""
         raise NotImplementedError
 
-    def marks(self, start: int, stop: int, names: Collection[str]) -> str:
+    def fingerprint(self, start: int, stop: int, names: Collection[str]) -> str:
         """A digest that changes with the values of these arrays in these rows."""
         raise NotImplementedError
 

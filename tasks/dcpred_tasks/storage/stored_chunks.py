@@ -306,11 +306,11 @@ class InputState:
     n_features: int
     dtype: str
     mark_rows: int
-    """Rows of X per mark: those of a chunk, or of a shard."""
+    """Rows of X per fingerprint: those of a chunk, or of a shard."""
     form: str
     """Digest of the metadata without the number of rows and without what changes no row."""
     marks: tuple[str, ...]
-    """By chunk of rows; MISSING without a chunk, "" for one too recent for a mark."""
+    """By chunk of rows; MISSING without a chunk, "" for one too recent for a fingerprint."""
 
     def unchanged(self, other: "InputState", start: int, stop: int) -> bool:
         """Whether rows start to stop of X have the same chunks in both."""
@@ -325,12 +325,12 @@ class InputState:
         return self.n_rows == other.n_rows and self.unchanged(other, 0, self.n_rows)
 
     def without_rows(self, rows: Sequence[tuple[int, int]]) -> "InputState":
-        """The state without the marks of chunks below these rows: no later run takes them for unchanged."""
-        marks = list(self.marks)
+        """The state without fingerprints of chunks with these rows: no later run takes them for unchanged."""
+        fingerprints = list(self.marks)
         for start, stop in rows:
-            for number in range(start // self.mark_rows, min(-(-stop // self.mark_rows), len(marks))):
-                marks[number] = ""
-        return replace(self, marks=tuple(marks))
+            for number in range(start // self.mark_rows, min(-(-stop // self.mark_rows), len(fingerprints))):
+                fingerprints[number] = ""
+        return replace(self, marks=tuple(fingerprints))
 
 
 def write_inputs(place: Place, file: str, state: InputState, *, full: bool) -> None:
@@ -388,15 +388,15 @@ def _computed_state(
     array: zarr.Array[Any], store: ComputedStore, now: float, ids: Sequence[str]
 ) -> InputState:
     n, rows, names = int(array.shape[0]), int(array.chunks[0]), ("X", *ids)
-    marks = []
+    fingerprints = []
     for start in range(0, n, rows):
         stop = min(start + rows, n)
         changes = store.changes(start, stop)
         is_young = max(changes, default=0) > (now - SETTLED_SECONDS) * 1e9
-        mark = digest(store.marks(start, stop, names).encode(), repr(changes).encode())
-        marks.append("" if is_young else mark)
+        fingerprint = digest(store.fingerprint(start, stop, names).encode(), repr(changes).encode())
+        fingerprints.append("" if is_young else fingerprint)
     form = digest_json({"array": _form(array), "columns": store.form(names)})
-    return InputState(n, int(array.shape[1]), str(np.dtype(array.dtype)), rows, form, tuple(marks))
+    return InputState(n, int(array.shape[1]), str(np.dtype(array.dtype)), rows, form, tuple(fingerprints))
 
 
 def filled() -> dict[str, str]:
@@ -434,10 +434,10 @@ def rows_identity(array: zarr.Array[Any], n_rows: int) -> RowsIdentity:
     """The identity of the first `n_rows` rows; fields stay empty where chunks cannot be read."""
     if (store := computed(array)) is not None:
         names = [array.path]
-        decided_by = _form(array), store.form(names), store.marks(0, n_rows, names)
-        mark = digest(*(text.encode() for text in decided_by))
+        decided_by = _form(array), store.form(names), store.fingerprint(0, n_rows, names)
+        chunks = digest(*(text.encode() for text in decided_by))
         lasting = digest(_form(array).encode(), store.sizes.encode())
-        return RowsIdentity(mark, lasting, lasting)
+        return RowsIdentity(chunks, lasting, lasting)
     per_chunk = int((array.shards or array.chunks)[0])
     n_whole = n_rows // per_chunk
     row_bytes = int(np.prod(array.shape[1:], dtype=int)) * array.dtype.itemsize
@@ -511,16 +511,16 @@ def open_input(address: Address, now: float, ids: Sequence[str] = ()) -> InputSt
 
 def _joined(state: InputState, other: InputState) -> InputState:
     """The state of X with that of an array beside it."""
-    marks = []
-    for number, mark in enumerate(state.marks):
+    fingerprints = []
+    for number, fingerprint in enumerate(state.marks):
         start = number * state.mark_rows
         stop = min(start + state.mark_rows, state.n_rows)
         there = other.marks[start // other.mark_rows : -(-stop // other.mark_rows)]
-        both = (mark, *there)
-        marks.append(digest("\n".join(both).encode()) if all(both) else "")
-    return replace(state, form=digest(state.form.encode(), other.form.encode()), marks=tuple(marks))
+        both = (fingerprint, *there)
+        fingerprints.append(digest("\n".join(both).encode()) if all(both) else "")
+    return replace(state, form=digest(state.form.encode(), other.form.encode()), marks=tuple(fingerprints))
 
 
 def _line(name: str, entry: Entry, on_store: bool) -> str:
-    """The mark of a chunk: time and tag, without the inode number, which file systems may assign anew."""
+    """A chunk in a fingerprint: its time and tag, without the inode number, which may be assigned anew."""
     return f"{name} {entry.tag} {entry.time}" if on_store else f"{name} {entry.tag.partition('-')[2]}"

@@ -242,7 +242,7 @@ class EncodedTable(ComputedStore):
     def form(self, names: Collection[str]) -> str:
         return self.table.kinds(self._columns_of(names))
 
-    def marks(self, start: int, stop: int, names: Collection[str]) -> str:
+    def fingerprint(self, start: int, stop: int, names: Collection[str]) -> str:
         columns = self._columns_of(names)
         # Rows of a block come from other places of a group where a file before it grew or shrank.
         lines = (
