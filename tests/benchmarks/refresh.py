@@ -25,7 +25,7 @@ from common import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from dcpred.execution import block_plan
-from dcpred.execution.block_plan import Cut
+from dcpred.execution.block_plan import BlockBoundaries
 from dcpred.refreshing.refresh import RefreshReport, refresh
 from dcpred.runs.ledger import open_ledger
 from dcpred.training.fit import publish
@@ -70,7 +70,7 @@ def check(model: str, x: str, report: RefreshReport, scratch: Path) -> float:
     """Seconds of a run from scratch, on the disk. Raises SystemExit where it gives other bytes."""
     run = open_ledger(f"{report.root}/latest").run
     begin = time.process_time()
-    score_in_blocks(model, x, scratch, Cut(run.chunk_rows, run.block_rows, run.stride))
+    score_in_blocks(model, x, scratch, BlockBoundaries(run.chunk_rows, run.block_rows, run.stride))
     seconds = time.process_time() - begin
     for name in run.arrays:
         mine, right = (contents(f"{place}/scores.zarr/{name}") for place in (run.output, scratch))

@@ -17,7 +17,7 @@ import zarr
 from click.testing import CliRunner, Result
 
 from dcpred.cli import main
-from dcpred.execution.block_plan import Cut
+from dcpred.execution.block_plan import BlockBoundaries
 from dcpred.execution.lease import acquire_lock
 from dcpred.refreshing.limits import Limits
 from dcpred.refreshing.refresh import RefreshReport, publish, refresh
@@ -678,7 +678,7 @@ def same_as_scratch(model: Path | str, x: str, output: Path | str) -> bool:
     scratch = Path(os.environ["TMPDIR"]) / f"scratch-{os.urandom(6).hex()}"
     standing = open_place(output)
     try:
-        score_in_blocks(model, x, scratch, Cut(run.chunk_rows, run.block_rows, run.stride))
+        score_in_blocks(model, x, scratch, BlockBoundaries(run.chunk_rows, run.block_rows, run.stride))
         files = files_of(scratch / "scores.zarr")
         names = {name.removeprefix("scores.zarr/") for name in standing.listing("scores.zarr")}
         return names == set(files) and all(

@@ -30,7 +30,7 @@ from hypothesis.stateful import (
 )
 
 import dcpred
-from dcpred.execution.block_plan import Cut
+from dcpred.execution.block_plan import BlockBoundaries
 from dcpred.execution.lease import acquire_lock
 from dcpred.refreshing.refresh import RefreshReport, publish, refresh
 from dcpred.refreshing.root import Root, open_root
@@ -252,18 +252,18 @@ class RefreshMachine(RuleBasedStateMachine):
     def held(self, name: str) -> dict[str, bytes]:
         return outputs_of(self.root / "runs" / name)
 
-    def cut_of(self, name: str) -> Cut:
+    def cut_of(self, name: str) -> BlockBoundaries:
         run = self.ledger(name).run
-        return Cut(run.chunk_rows, run.block_rows, run.stride)
+        return BlockBoundaries(run.chunk_rows, run.block_rows, run.stride)
 
-    def scratch(self, cut: Cut) -> tuple[dict[str, bytes], dict[str, Any]]:
+    def scratch(self, cut: BlockBoundaries) -> tuple[dict[str, bytes], dict[str, Any]]:
         """What a run from scratch of the input as it is now holds, and what its manifest tells."""
         key = str(self.folder), self.model.name, self.input.state(), str(cut)
         if key not in self.world.truths:
             self.world.truths[key] = self.scored(self.input.data, cut)
         return self.world.truths[key]
 
-    def scored(self, data: str, cut: Cut) -> tuple[dict[str, bytes], dict[str, Any]]:
+    def scored(self, data: str, cut: BlockBoundaries) -> tuple[dict[str, bytes], dict[str, Any]]:
         output = Path(mkdtemp(dir=self.world.folder)) / "scratch"
         score_in_blocks(self.model, data, output, cut, **self.input.columns)
         manifest = open_ledger(output).whole_manifest()

@@ -16,7 +16,7 @@ import zarr
 from deltalake import DeltaTable, write_deltalake
 
 import dcpred
-from dcpred.execution.block_plan import Cut
+from dcpred.execution.block_plan import BlockBoundaries
 from dcpred.refreshing.refresh import RefreshReport, publish, refresh
 from dcpred.runs.ledger import open_ledger
 from dcpred_tasks.errors import DataError, IncompleteError
@@ -70,7 +70,7 @@ def model(models: dict[str, Path]) -> Path:
 def same_as_fresh(model: Path, data: str, root: str, report: RefreshReport, scratch: Path) -> None:
     """A run of a refresh equals a run of all rows that begins anew."""
     run = open_ledger(f"{root}/runs/{report.run}").run
-    cut = Cut(run.chunk_rows, run.block_rows, run.stride)
+    cut = BlockBoundaries(run.chunk_rows, run.block_rows, run.stride)
     score_in_blocks(model, data, scratch, cut, parquet=bool(run.tables), id=run.ids)
     place = open_place(run.output)
     stored = [name for folder in ("scores.zarr", "scores.parquet") for name in place.listing(folder)]

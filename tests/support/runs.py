@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dcpred.execution.block_plan import Cut
+from dcpred.execution.block_plan import BlockBoundaries
 from dcpred.runs.manifest import ScoreReport
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.request import Request, requested_columns
@@ -23,9 +23,11 @@ def report_of_incomplete(call: Callable[..., Any], *given: Any, **options: Any) 
     return raised.value.report
 
 
-def score_in_blocks(model: Path | str, data: str, output: Path, cut: Cut, **tables: Any) -> ScoreReport:
+def score_in_blocks(
+    model: Path | str, data: str, output: Path, blocks: BlockBoundaries, **tables: Any
+) -> ScoreReport:
     """A run of all rows in these blocks."""
     x = find_rows(data, "X", model)
     columns = requested_columns(None, None, None, None, tables.get("parquet", False), tables.get("id", ()))
     request = Request(model, x, output, columns, pool=inline)
-    return score_all_rows(request, plan_run(request, cut=cut))
+    return score_all_rows(request, plan_run(request, blocks=blocks))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dcpred.cli import rendering
 from dcpred.evaluation.figures import classes_of
 from dcpred.execution import workers
-from dcpred.execution.block_plan import HELD_BYTES, MAX_BLOCKS, growing_cut, plan_routing, plan_scoring
+from dcpred.execution.block_plan import HELD_BYTES, MAX_BLOCKS, growing_boundaries, plan_routing, plan_scoring
 from dcpred.execution.terminal import Verbosity
 from dcpred.serving import cost
 from dcpred.training.steps import GROUP_ROWS, driver_bytes, leaf_groups, overlap_groups
@@ -235,4 +235,4 @@ def test_a_driver_with_too_little_memory_is_refused(monkeypatch: pytest.MonkeyPa
 )
 def test_a_growing_input_has_rows_enough_to_sample(n_rows: int, sampled: int) -> None:
     """Limits of drift saw 23 of 700 rows, too few to differ."""
-    assert n_rows // growing_cut(n_rows, 40, 1_000).stride >= sampled
+    assert n_rows // growing_boundaries(n_rows, 40, 1_000).stride >= sampled

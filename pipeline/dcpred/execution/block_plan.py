@@ -22,7 +22,7 @@ MIN_BLOCK_ROWS = 2**14  # smaller tasks have too much overhead
 
 
 @dataclass(frozen=True)
-class Cut:
+class BlockBoundaries:
     """The blocks of a run that keeps those of another: of an earlier run of a refresh, or its own."""
 
     chunk_rows: Positive
@@ -67,25 +67,25 @@ def plan_scoring(
     n_numbers: int,
     ahead: int = 0,
     behind: int = 0,
-    cut: Cut | None = None,
+    blocks: BlockBoundaries | None = None,
     unit: tuple[int, int] = (0, 0),
 ) -> BlockPlan:
     """Blocks of whole output chunks, which are whole input chunks (or shards) of `input_rows` rows.
 
     n_numbers      maximum of numbers written per row
     ahead, behind  chunks that a task holds besides the current one: prefetched, and still being written
-    cut            the blocks to keep
+    blocks         those to keep
     unit           rows, whole chunks, that are decoded together, and the memory that they take meanwhile
     """
     row_bytes = n_features * itemsize
-    if cut is None:
+    if blocks is None:
         rows = (
             input_rows
             if unit[0] > input_rows
             else _whole_chunks(_fitting_rows(row_bytes), n_rows, input_rows)
         )
-        cut = _cut(n_rows, rows, unit[0])
-    chunk_rows, block_rows = cut.chunk_rows, cut.block_rows
+        blocks = _boundaries(n_rows, rows, unit[0])
+    chunk_rows, block_rows = blocks.chunk_rows, blocks.block_rows
     tile = min(tile_rows(n_features), chunk_rows)
     # The plain definition holds float64 rows of one row block, their copies during the sort by leaf, and
     # float32 rows. The engine takes a few MiB.
@@ -96,10 +96,10 @@ def plan_scoring(
     return BlockPlan(n_rows, chunk_rows, block_rows, held + work)
 
 
-def _cut(n_rows: int, chunk_rows: int, unit_rows: int = 0) -> Cut:
+def _boundaries(n_rows: int, chunk_rows: int, unit_rows: int = 0) -> BlockBoundaries:
     wanted = max(min(-(-n_rows // BLOCKS), BLOCK_ROWS), -(-n_rows // MAX_BLOCKS), 1)
     step = max(-(-unit_rows // chunk_rows), 1) * chunk_rows
-    return Cut(chunk_rows, -(-wanted // step) * step)
+    return BlockBoundaries(chunk_rows, -(-wanted // step) * step)
 
 
 def _fitting_rows(row_bytes: int) -> int:
@@ -107,21 +107,21 @@ def _fitting_rows(row_bytes: int) -> int:
     return min(max(HELD_BYTES // max(row_bytes, 1), 1), MAX_CHUNK_ROWS)
 
 
-def is_possible(cut: Cut, row_bytes: int, input_rows: int) -> bool:
+def is_possible(blocks: BlockBoundaries, row_bytes: int, input_rows: int) -> bool:
     """Whether blocks are whole chunks, which a task can hold, for given blocks."""
-    whole = cut.block_rows % cut.chunk_rows == 0
-    return whole and cut.chunk_rows <= max(_fitting_rows(row_bytes), input_rows)
+    whole = blocks.block_rows % blocks.chunk_rows == 0
+    return whole and blocks.chunk_rows <= max(_fitting_rows(row_bytes), input_rows)
 
 
-def growing_cut(n_rows: int, row_bytes: int, input_rows: int) -> Cut:
+def growing_boundaries(n_rows: int, row_bytes: int, input_rows: int) -> BlockBoundaries:
     """The blocks of an input that grows: of whole input chunks, also before the first one is complete, and as
     few blocks as if it had MIN_BLOCK_ROWS for each of them already. Of few rows all are sampled: limits of
     drift need them.
     """
     planned = max(n_rows, BLOCKS * MIN_BLOCK_ROWS, input_rows)
-    cut = _cut(n_rows, _whole_chunks(_fitting_rows(row_bytes), planned, input_rows))
-    stride = min(cut.block_rows // GROWING_SAMPLE_ROWS, sample_stride(n_rows, 0))
-    return Cut(cut.chunk_rows, cut.block_rows, max(stride, 1))
+    blocks = _boundaries(n_rows, _whole_chunks(_fitting_rows(row_bytes), planned, input_rows))
+    stride = min(blocks.block_rows // GROWING_SAMPLE_ROWS, sample_stride(n_rows, 0))
+    return BlockBoundaries(blocks.chunk_rows, blocks.block_rows, max(stride, 1))
 
 
 def plan_routing(n_rows: int, n_features: int, itemsize: int, input_rows: int) -> BlockPlan:

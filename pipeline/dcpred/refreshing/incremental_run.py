@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from dcpred.execution.block_plan import MAX_BLOCKS, Cut, growing_cut, is_possible
+from dcpred.execution.block_plan import MAX_BLOCKS, BlockBoundaries, growing_boundaries, is_possible
 from dcpred.execution.lease import Lease
 from dcpred.execution.progress import show, show_step
 from dcpred.refreshing.root import Root, run_number
@@ -278,33 +278,33 @@ class IncrementalRun:
             or run.n_rows != state.n_rows
         ):
             return False
-        same_cut = Cut(run.chunk_rows, run.block_rows, run.stride) == self._cut(state)
-        before = self.root.state(name) if same_cut else None
+        same_blocks = BlockBoundaries(run.chunk_rows, run.block_rows, run.stride) == self._boundaries(state)
+        before = self.root.state(name) if same_blocks else None
         same = before is not None and before.same(state) and self.root.is_whole(run)
         return same and run.arithmetic == job.arithmetic()
 
-    def _cut(self, state: InputState) -> Cut:
+    def _boundaries(self, state: InputState) -> BlockBoundaries:
         """The blocks of the first run, as long as they suit the input."""
         X = open_array(self.x)
         input_rows, row_bytes = zarr_arrays.chunk_rows(X), state.n_features * X.dtype.itemsize
-        cut = self.root.settings.cut
-        if cut is not None and not self.job.full and self.root.settings.form == state.form:
-            few = -(-state.n_rows // cut.block_rows) <= MAX_BLOCKS
-            if few and is_possible(cut, row_bytes, input_rows):
-                return cut
-        return growing_cut(state.n_rows, row_bytes, input_rows)
+        blocks = self.root.settings.cut
+        if blocks is not None and not self.job.full and self.root.settings.form == state.form:
+            few = -(-state.n_rows // blocks.block_rows) <= MAX_BLOCKS
+            if few and is_possible(blocks, row_bytes, input_rows):
+                return blocks
+        return growing_boundaries(state.n_rows, row_bytes, input_rows)
 
     def _made(self, state: InputState) -> str:
         """A finished run of this input: an interrupted one, which is resumed, or a new one."""
-        cut = self._cut(state)
+        boundaries = self._boundaries(state)
         request = replace(self.job.request, x=self.x, output=self.root.place.address)
-        run, plan, model = plan_run(request, cut=cut)
+        run, plan, model = plan_run(request, blocks=boundaries)
         name, begun = self._place_for(run, state)
         planned = replace(run, output=absolute(self.root.address(name))), plan, model
         source, blocks = self._source(planned[0], state)
         if not begun:
             check_place(self.root.place, _needed(planned, len(blocks)))
-            self.root.begin(name, state, full=self.job.full, cut=cut, form=state.form)
+            self.root.begin(name, state, full=self.job.full, cut=boundaries, form=state.form)
         n_left = self._reuse(name, planned, source, blocks)
         request = replace(request, output=planned[0].output, pool=request.pool_for(n_left))
         report = score_all_rows(request, planned)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from dcpred.execution.block_plan import Cut
+from dcpred.execution.block_plan import BlockBoundaries
 from dcpred.execution.lease import LEASE_FILES, lock_holder
 from dcpred.public.functions import typed
 from dcpred.public.results import PublicResult
@@ -59,7 +59,7 @@ class Settings:
     """Fraction of rows outside of intervals; None: the default."""
     costs: Annotated[Costs, lambda costs: all(map(is_cost, costs))] | None = None
     """Costs of labels; None: labels follow decision values."""
-    cut: Cut | None = None
+    cut: BlockBoundaries | None = None
     """The blocks of runs; None before the first."""
     form: str = ""
     """Digest of the form of the input that the blocks were made for (`InputState.form`)."""

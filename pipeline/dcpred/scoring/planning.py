@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import zarr
 
-from dcpred.execution.block_plan import BlockPlan, Cut, is_possible, plan_scoring
+from dcpred.execution.block_plan import BlockBoundaries, BlockPlan, is_possible, plan_scoring
 from dcpred.runs import delta_tables
 from dcpred.runs.input_identity import run_hash
 from dcpred.runs.ledger import same_settings, stored_run
@@ -51,12 +51,12 @@ def output_bytes(run: ScoreRun, model: Model, n_blocks: int) -> int:
 Planned = tuple[ScoreRun, BlockPlan, Model]
 
 
-def plan_run(request: Request, *, repairs: bool = False, cut: Cut | None = None) -> Planned:
+def plan_run(request: Request, *, repairs: bool = False, blocks: BlockBoundaries | None = None) -> Planned:
     """Check everything possible before anything is written. Raises RefusedErrors.
 
     repairs  whether chunks of the input may be missing, as for a request that skips their rows
-    cut      the blocks of the run. None: those of the run in the output, if that has as many rows; else by
-             the number of rows
+    blocks   those of the run. None: those of the run in the output, if that has as many rows; else by the
+             number of rows
     """
     x, output, wanted = request.x, request.output, request.columns
     check_writable(output, "scores")
@@ -75,7 +75,7 @@ def plan_run(request: Request, *, repairs: bool = False, cut: Cut | None = None)
     if not (repairs or request.tolerance.quarantine):
         stored_chunks.check_complete(x, X)
     stored = stored_run(output)
-    (cut, sampling), store = _stored_blocks(stored, X, cut), computed(X)
+    (blocks, sampling), store = _stored_blocks(stored, X, blocks), computed(X)
     more = [column for column in columns(outputs, alpha) if not column.standard]
     plan = plan_scoring(
         X.shape[0],
@@ -85,7 +85,7 @@ def plan_run(request: Request, *, repairs: bool = False, cut: Cut | None = None)
         model.n_outputs + sum(math.prod(column.row_shape(model)) for column in more),
         ahead=AHEAD if path_on_disk(x) is None else 0,
         behind=BEHIND if open_place(output).many_at_once else 0,
-        cut=cut,
+        blocks=blocks,
         unit=(0, 0) if store is None else (store.unit_rows, store.unit_bytes),
     )
     forget_failures()
@@ -100,7 +100,7 @@ def plan_run(request: Request, *, repairs: bool = False, cut: Cut | None = None)
         n_rows=plan.n_rows,
         chunk_rows=plan.chunk_rows,
         block_rows=plan.block_rows,
-        stride=0 if cut is None else cut.stride,
+        stride=0 if blocks is None else blocks.stride,
         sampling=sampling,
         alpha=alpha,
         costs=wanted.costs,
@@ -178,20 +178,20 @@ def planned_ids(x: Address, columns: Columns, n_rows: int) -> tuple[str, ...]:
 
 
 def _stored_blocks(
-    run: ScoreRun | None, X: zarr.Array[Any], cut: Cut | None
-) -> tuple[Cut | None, str | None]:
+    run: ScoreRun | None, X: zarr.Array[Any], blocks: BlockBoundaries | None
+) -> tuple[BlockBoundaries | None, str | None]:
     """The blocks, if none are given, and the rule of sampled rows of the run in the output, if it has as many
     rows: other versions may have chosen others.
     """
     if run is None or run.n_rows != X.shape[0]:
-        return cut, HASHED_ROWS
+        return blocks, HASHED_ROWS
     stored, row_bytes = (
-        Cut(run.chunk_rows, run.block_rows, run.stride),
+        BlockBoundaries(run.chunk_rows, run.block_rows, run.stride),
         X.shape[1] * np.dtype(X.dtype).itemsize,
     )
-    if cut is None and is_possible(stored, row_bytes, zarr_arrays.chunk_rows(X)):
-        cut = stored
-    return cut, run.sampling
+    if blocks is None and is_possible(stored, row_bytes, zarr_arrays.chunk_rows(X)):
+        blocks = stored
+    return blocks, run.sampling
 
 
 def check_outputs(
