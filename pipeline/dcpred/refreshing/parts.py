@@ -10,22 +10,24 @@ A removed input keeps its scores, unless everything is scored anew.
 """
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dcpred.refreshing.incremental_run import IncrementalRun, Job
 from dcpred.refreshing.limits import Limits, drift_by_run, without_ignored
-from dcpred.refreshing.root import Root, Settings, open_root, run_number
+from dcpred.refreshing.root import Root, RunTotals, Settings, open_root, run_number
 from dcpred.runs.latest import MANIFEST, NO_LINKS, PARTS, RUNS, parts_in
 from dcpred.runs.ledger import open_ledger
 from dcpred.verification.fast_check import FastCheck, check_as_written
+from dcpred_tasks.annotations import from_document
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError
 from dcpred_tasks.storage.addresses import Address, absolute, below, lasting, path_on_disk
-from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.digests import digest_json, sealed
 from dcpred_tasks.storage.patterns import match_pattern
 from dcpred_tasks.storage.place import is_zarr, open_place, write_document
 from dcpred_tasks.tables.sources import is_read_in_place, open_source
@@ -186,46 +188,37 @@ class Parts:
 
     def _manifest(self, parts: dict[str, str], published: dict[str, str]) -> dict[str, Any]:
         """The manifest of all parts together. Its drift is that of the part that is farthest off."""
-        manifests = {name: self.part_root(name).manifest(run) for name, run in parts.items()}
-        each = list(manifests.values())
-        status: dict[str, int] = {}
-        for manifest in each:
-            for code, n in manifest["status"].items():
-                status[code] = status.get(code, 0) + n
+        runs = {
+            name: from_document(RunTotals, self.part_root(name).manifest(run)) for name, run in parts.items()
+        }
+        status = Counter[str]()
+        for run in runs.values():
+            status.update(run.status)
         reused = {
-            name: manifest["n_blocks"]
-            if published.get(name) == parts[name]
-            else sum(manifest.get("taken_over", {}).values())
-            for name, manifest in manifests.items()
+            name: run.n_blocks if published.get(name) == parts[name] else sum(run.taken_over.values())
+            for name, run in runs.items()
         }
-        value = {
-            "format": FORMAT,
-            "version": VERSION,
-            "parts": parts,
-            "model_hash": self.job.model_hash,
-            "n_rows": sum(manifest["n_rows"] for manifest in each),
-            "n_blocks": sum(manifest["n_blocks"] for manifest in each),
-            "status": status,
-            "drift": {
-                **_farthest([manifest["drift"] for manifest in each]),
-                "parts": [name for name, manifest in manifests.items() if manifest["drift"]["large"]],
-            },
-            "taken_over": {name: n for name, n in reused.items() if n},
-        }
-        return {**value, "checksum": digest_json(value)}
+        farthest = max((run.drift for run in runs.values()), key=_distance)
+        totals = RunTotals(
+            parts=parts,
+            model_hash=self.job.model_hash,
+            n_rows=sum(run.n_rows for run in runs.values()),
+            n_blocks=sum(run.n_blocks for run in runs.values()),
+            status=dict(status),
+            drift={**farthest, "parts": [name for name, run in runs.items() if run.drift["large"]]},
+            taken_over={name: n for name, n in reused.items() if n},
+        )
+        return sealed({"format": FORMAT, "version": VERSION, **asdict(totals)})
 
 
 def _digest(parts: dict[str, str]) -> str:
     return digest_json(parts)[:8]
 
 
-def _farthest(drifts: list[dict[str, Any]]) -> dict[str, Any]:
-    """The drift that is large, and then that of the largest stability index."""
-    of_leaves = [
-        float((drift["leaves"] or {"psi": 0.0})["psi"]) for drift in drifts
-    ]  # Earlier versions wrote no other.
-    indices = [float(drift.get("psi", psi)) for drift, psi in zip(drifts, of_leaves, strict=True)]
-    return max(zip(drifts, indices, strict=True), key=lambda pair: (bool(pair[0]["large"]), pair[1]))[0]
+def _distance(drift: Mapping[str, Any]) -> tuple[bool, float]:
+    """Whether drift is large, and its stability index; earlier versions wrote that of leaves alone."""
+    of_leaves = drift["leaves"] or {"psi": 0.0}
+    return bool(drift["large"]), float(drift.get("psi", of_leaves["psi"]))
 
 
 def check_parts(root: Root, manifest: dict[str, Any]) -> None:

@@ -79,6 +79,19 @@ class Settings:
         return Columns(self.outputs, self.alpha, self.costs, self.artifacts, self.ids)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunTotals:
+    """Totals of a finished run, as its manifest states them. That of several parts states nothing else."""
+
+    parts: dict[str, Any] | None = None  # the run of each
+    model_hash: str
+    n_rows: int
+    n_blocks: int
+    status: dict[str, int]
+    drift: dict[str, Any]
+    taken_over: dict[str, int] = field(default_factory=dict)
+
+
 class Root:
     """The root of a refresh, and its current settings."""
 
@@ -343,7 +356,7 @@ def _line(root: Root, name: str, latest: str) -> RunLine | None:
         return RunLine(
             name, "unfinished", None, run.n_rows, n_blocks, len(list_records(run)), model_hash=run.model_hash
         )
-    finished = read_sealed(_Finished, root.place, file)
+    finished = read_sealed(RunTotals, root.place, file)
     if finished is None or (run is None and finished.parts is None):
         return RunLine(name, "damaged", manifest.time)
     return RunLine(
@@ -358,16 +371,3 @@ def _line(root: Root, name: str, latest: str) -> RunLine | None:
         drift_is_large=bool(finished.drift.get("large")),
         model_hash=finished.model_hash,
     )
-
-
-@dataclass(frozen=True)
-class _Finished:
-    """Fields of a manifest."""
-
-    n_rows: int
-    n_blocks: int
-    status: dict[str, int]
-    drift: dict[str, Any]
-    model_hash: str
-    taken_over: dict[str, int] = field(default_factory=dict)
-    parts: dict[str, Any] | None = None

@@ -58,7 +58,7 @@ from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, optional_package
 from dcpred_tasks.storage.addresses import DELTA_LOG, absolute, check_writable, current_options, delta_options
 from dcpred_tasks.storage.atomic_files import is_system_file
-from dcpred_tasks.storage.digests import digest, digest_json, file_digest
+from dcpred_tasks.storage.digests import digest, digest_json, file_digest, sealed
 from dcpred_tasks.storage.place import (
     local_file,
     open_place,
@@ -244,10 +244,9 @@ def _another(delivery: Delivery, table: Any) -> Delivery:
 
 def _record(delivery: Delivery) -> None:
     """Write `delivery.json` in the output."""
-    value = {"delivery": delivery.id, "table": delivery.table}
-    sealed = {**value, "checksum": digest_json(value)}
-    if read_sealed_document(delivery.run.place, RECORD) != sealed:
-        write_document(delivery.run.place, RECORD, sealed)
+    record = sealed({"delivery": delivery.id, "table": delivery.table})
+    if read_sealed_document(delivery.run.place, RECORD) != record:
+        write_document(delivery.run.place, RECORD, record)
 
 
 def _data(run: ScoreRun) -> str:

@@ -33,7 +33,7 @@ from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.addresses import absolute, below, check_writable, lasting, read_address, stored_text
 from dcpred_tasks.storage.atomic_files import encoded, is_system_file
 from dcpred_tasks.storage.computed_arrays import computed
-from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.digests import sealed
 from dcpred_tasks.storage.place import (
     open_place,
     read_document,
@@ -140,7 +140,7 @@ class Ledger:
         tables = {name: getattr(self.run, name) for name in TABLE_FIELDS}
         stored = stored_run(self.address)
         if stored is not None and any(getattr(stored, name) != value for name, value in tables.items()):
-            write_document(self.place, TABLES, {**tables, "checksum": digest_json(tables)})
+            write_document(self.place, TABLES, sealed(tables))
 
     def with_stored_tables(self) -> "Ledger":
         """This ledger with the tables that the output has now."""

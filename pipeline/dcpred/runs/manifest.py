@@ -29,7 +29,7 @@ from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS
 from dcpred_tasks.scoring.statistics import Statistics, decision_edges
 from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.addresses import Address
-from dcpred_tasks.storage.digests import digest, digest_json
+from dcpred_tasks.storage.digests import digest, digest_json, sealed
 from dcpred_tasks.task_bodies.score_block import LISTED_ROWS, planned_artifact
 from dcpred_tasks.task_bodies.zarr_chunks import metadata_name
 
@@ -197,8 +197,7 @@ def make_manifest(ledger: Ledger, scored: int, input_run: str | None = None) -> 
         versions=versions(),
         machine=platform.machine(),
     )
-    value = {"format": FORMAT, "version": VERSION, **ledger.run.stated(), **document_of(manifest)}
-    return {**value, "checksum": digest_json(value)}
+    return sealed({"format": FORMAT, "version": VERSION, **ledger.run.stated(), **document_of(manifest)})
 
 
 def totals(records: Iterable[CommitRecord]) -> Totals:

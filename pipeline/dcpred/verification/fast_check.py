@@ -27,7 +27,7 @@ from dcpred_tasks.result_fields import document_of
 from dcpred_tasks.storage.addresses import as_arguments
 from dcpred_tasks.storage.atomic_files import exactly_decoded, is_system_file
 from dcpred_tasks.storage.bucket import same_tag
-from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.digests import is_sealed
 from dcpred_tasks.storage.place_types import Entry
 from dcpred_tasks.storage.store_requests import StoreError
 from dcpred_tasks.task_bodies.block_artifacts import BlockArtifact, block_artifacts
@@ -200,8 +200,7 @@ class FastCheck:
         try:
             stored = self.ledger.place.read(MANIFEST)
             manifest = exactly_decoded(stored.data if stored else b"", MANIFEST)
-            seal = manifest.pop("checksum", None)
-            wrong = [] if seal == digest_json(manifest) else ["its checksum"]
+            wrong = [] if is_sealed(manifest) else ["its checksum"]
         except StoreError:
             raise  # A store that does not answer has modified nothing.
         except (ValueError, OSError):

@@ -17,7 +17,7 @@ from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.scoring.outputs import OutputColumn, columns
 from dcpred_tasks.storage.addresses import Address, below, stored_text
 from dcpred_tasks.storage.atomic_files import decoded, encoded
-from dcpred_tasks.storage.digests import digest_json
+from dcpred_tasks.storage.digests import is_sealed, sealed
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.place_types import Entry, Place
 
@@ -213,7 +213,7 @@ def record_bytes(record: CommitRecord) -> bytes:
     """The content of the file of a record."""
     value = {k: v for k, v in asdict(record).items() if k in RECORD_FIELDS and (v or k not in OPTIONAL)}
     value |= {TABLE_FORMATS[name].key: facts for name, facts in record.files.items()}
-    return encoded({**value, "checksum": digest_json(value)})
+    return encoded(sealed(value))
 
 
 def read_record(run: ScoreRun, block: int) -> CommitRecord | None:
@@ -233,8 +233,9 @@ def parsed_record(run: ScoreRun, block: int, data: bytes) -> CommitRecord | None
 
 def record_in(value: dict[str, Any]) -> CommitRecord:
     """The commit record of a document, which loses its keys of tables. Raises ValueError with the reason."""
-    if value.pop("checksum", None) != digest_json(value):
+    if not is_sealed(value):
         raise ValueError("it does not match its own checksum")
+    del value["checksum"]
     files = {name: value.pop(form.key) for name, form in TABLE_FORMATS.items() if form.key in value}
     return from_document(CommitRecord, {**value, "files": files}, exact=True)
 

@@ -36,3 +36,14 @@ def digest_json(value: Mapping[str, Any]) -> str:
     except RecursionError:  # Parsing takes fewer frames: parsed values may fail here.
         raise ValueError("a JSON object is nested too deep") from None
     return digest(text.encode())
+
+
+def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object with its checksum."""
+    return {**value, "checksum": digest_json(value)}
+
+
+def is_sealed(value: Mapping[str, Any]) -> bool:
+    """Whether a JSON object has the checksum of its other keys."""
+    others = {key: item for key, item in value.items() if key != "checksum"}
+    return value.get("checksum") == digest_json(others)

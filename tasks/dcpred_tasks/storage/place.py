@@ -28,7 +28,7 @@ from dcpred_tasks.storage.atomic_files import (
     write_bytes,
 )
 from dcpred_tasks.storage.bucket import open_bucket
-from dcpred_tasks.storage.digests import digest_json, file_digest
+from dcpred_tasks.storage.digests import file_digest, is_sealed
 from dcpred_tasks.storage.place_types import Entry, Place, Stored
 
 T = TypeVar("T")
@@ -82,8 +82,7 @@ def read_sealed_document(place: Place, name: str) -> dict[str, Any] | None:
     """A JSON object; None where it does not exist, or its checksum is wrong."""
     try:
         value = read_document(place, name)
-        rest = {key: item for key, item in (value or {}).items() if key != "checksum"}
-        return value if value is not None and value.get("checksum") == digest_json(rest) else None
+        return value if value is not None and is_sealed(value) else None
     except (ValueError, IsADirectoryError):  # 1e999 parses as infinity, which digest_json refuses
         return None
 

@@ -24,7 +24,7 @@ from dcpred_tasks.storage.addressed_arrays import open_array, open_node
 from dcpred_tasks.storage.addresses import FILL, MISSING_CHUNKS, Address, fills_missing_chunks, group_of
 from dcpred_tasks.storage.atomic_files import is_system_file
 from dcpred_tasks.storage.computed_arrays import ComputedStore, computed
-from dcpred_tasks.storage.digests import digest, digest_json
+from dcpred_tasks.storage.digests import digest, digest_json, sealed
 from dcpred_tasks.storage.object_arrays import (
     METADATA,
     BucketArrays,
@@ -335,8 +335,7 @@ class InputState:
 
 def write_inputs(place: Place, file: str, state: InputState, *, full: bool) -> None:
     """full  whether the run was begun to reuse nothing"""
-    value = {"full": full, **asdict(state)}
-    write_document(place, file, {**value, "checksum": digest_json(value)})
+    write_document(place, file, sealed({"full": full, **asdict(state)}))
 
 
 def read_inputs(place: Place, file: str) -> tuple[InputState, bool] | None:
