@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.abc.store import ByteRequest, RangeByteRequest, Store
-from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
-from zarr.core.sync import sync
+from zarr.abc.store import ByteRequest, Store
+from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import MemoryStore, StorePath
 
 from dcpred_tasks.errors import DataError
@@ -32,7 +31,7 @@ class ComputedStore(Store):
         super().__init__(read_only=True)
         self._is_open = True
         self.address, self.identity, self.sizes = address, identity, sizes
-        self.metadata = _metadata(group)
+        self.metadata = group.store_path.store
         self.arrays: Mapping[str, zarr.Array[Any]] = dict(group.arrays())
 
     def rows(self, name: str, start: int, stop: int, room: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -88,17 +87,9 @@ class ComputedStore(Store):
     async def get(
         self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
-        data = self.metadata.get(key)
-        if data is None:
-            chunk = self._chunk(key)
-            if chunk is None:
-                return None
-            data = await self._encoded(*chunk)
-        if isinstance(byte_range, RangeByteRequest):
-            data = data[byte_range.start : byte_range.end]
-        elif byte_range is not None:
-            data = data[getattr(byte_range, "offset", -getattr(byte_range, "suffix", 0)) :]
-        return prototype.buffer.from_bytes(data)
+        chunk = self._chunk(key)
+        store = self.metadata if chunk is None else await self._written(*chunk)
+        return await store.get(key, prototype, byte_range)
 
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
@@ -106,7 +97,7 @@ class ComputedStore(Store):
         return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
 
     async def exists(self, key: str) -> bool:
-        return key in self.metadata or self._chunk(key) is not None
+        return self._chunk(key) is not None or await self.metadata.exists(key)
 
     async def set(self, key: str, value: Buffer) -> None:
         self._check_writable()
@@ -115,7 +106,7 @@ class ComputedStore(Store):
         self._check_writable()
 
     async def list(self) -> AsyncIterator[str]:
-        for key in self.metadata:
+        async for key in self.metadata.list():
             yield key
         for name, array in self.arrays.items():
             for number in range(-(-array.shape[0] // array.chunks[0])):
@@ -126,14 +117,8 @@ class ComputedStore(Store):
             if key.startswith(prefix):
                 yield key
 
-    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        below = f"{prefix.rstrip('/')}/" if prefix else ""
-        seen: set[str] = set()
-        async for key in self.list_prefix(below):
-            name = key.removeprefix(below).partition("/")[0]
-            if name not in seen:
-                seen.add(name)
-                yield name
+    def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        return self.metadata.list_dir(prefix)
 
     def _chunk(self, key: str) -> tuple[str, int] | None:
         """The array of a chunk, and its first row."""
@@ -144,33 +129,20 @@ class ComputedStore(Store):
         start = int(number) * array.chunks[0]
         return (name, start) if start < array.shape[0] else None
 
-    async def _encoded(self, name: str, start: int) -> bytes:
-        """The chunk as Zarr writes it, within Zarr's own loop: a waiting thread may be one that the
-        loop may need.
+    async def _written(self, name: str, start: int) -> MemoryStore:
+        """A store with the chunk as Zarr writes it, within Zarr's own loop: a waiting thread may be one that
+        the loop may need.
         """
-        array = self.arrays[name]
+        array, written = self.arrays[name], MemoryStore()
         stop = min(start + array.chunks[0], array.shape[0])
-        rows, copy = await asyncio.to_thread(self.rows, name, start, stop), MemoryStore()
-        written = zarr.Array.from_dict(StorePath(copy, name), array.metadata.to_dict())
-        await written.with_config({"write_empty_chunks": True}).async_array.setitem(slice(start, stop), rows)
-        data = await copy.get(_key(name, array, start // array.chunks[0]), default_buffer_prototype())
-        assert data is not None
-        return data.to_bytes()
+        rows = await asyncio.to_thread(self.rows, name, start, stop)
+        copy = zarr.Array.from_dict(StorePath(written, name), array.metadata.to_dict())
+        await copy.with_config({"write_empty_chunks": True}).async_array.setitem(slice(start, stop), rows)
+        return written
 
 
 def _key(name: str, array: zarr.Array[Any], number: int) -> str:
     return f"{name}/{array.metadata.encode_chunk_key((number, *(0 for _ in array.shape[1:])))}"
-
-
-def _metadata(group: zarr.Group) -> dict[str, bytes]:
-    """The metadata files of a group in memory and of its arrays, by key."""
-    keys = ["zarr.json", *(f"{name}/zarr.json" for name in group.array_keys())]
-    chunks = {}
-    for key in keys:
-        data = sync(group.store_path.store.get(key, default_buffer_prototype()))
-        assert data is not None
-        chunks[key] = data.to_bytes()
-    return chunks
 
 
 def computed(array: zarr.Array[Any]) -> ComputedStore | None:
