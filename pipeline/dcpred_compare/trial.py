@@ -179,16 +179,16 @@ def choose_shared(rows: Rows) -> dict[str, Any]:
             sized = replace(kind, size=kind.sizes[1])
             errors = {C: error({"scaling": "standard", "C": C}, sized) for C in OWN_PENALTIES}
             own_penalties[kind.name] = {"C": min(errors, key=errors.__getitem__)}
-    strength = min(tried, key=lambda one: one["error"])["settings"][name]
+    strength = min(tried, key=lambda candidate: candidate["error"])["settings"][name]
     for width in LEARNED_WIDTHS:
         attempt("learned", width, strength)
-    best = min(tried, key=lambda one: one["error"])
+    best = min(tried, key=lambda candidate: candidate["error"])
     of_standard = [candidate for candidate in tried if candidate["settings"]["scaling"] == "standard"]
     used = dict.fromkeys((best["settings"]["scaling"], "standard"))
     return {
         "settings": best["settings"],
         "error": best["error"],
-        "standard": min(of_standard, key=lambda one: one["error"])["settings"],
+        "standard": min(of_standard, key=lambda candidate: candidate["error"])["settings"],
         "of": own_penalties,
         "scalings": {scaling: scaling_of(rows, scaling).as_lists() for scaling in used},
         "tried": tried,

@@ -403,7 +403,7 @@ def find_matrix(container: Container, x: str | None, y: str | None) -> tuple[str
         sparse = _sparse(arrays)
         if x in sparse or (x is None and "X" in sparse):
             raise DataError(sparse_matrix(f"{x or 'X'} of {container.name}"))
-        wide = [name for name, array in _own(arrays).items() if len(array.shape) == 2 and array.shape[1] > 1]
+        wide = [name for name, a in _top_level(arrays).items() if len(a.shape) == 2 and a.shape[1] > 1]
         chosen = x or ("X" if "X" in arrays and len(arrays["X"].shape) == 2 else None)
         if chosen is None and wide:
             if len(wide) > 1 or y is not None:
@@ -425,7 +425,7 @@ def read_arrays(container: Container, scratch: Path) -> ArrayRows:
     scratch  a folder for chunks that memory does not hold
     """
     with container.opened() as arrays:
-        named = _own(arrays)
+        named = _top_level(arrays)
         columns = {name: array for name, array in named.items() if _is_column(array)}
         others = [name for name, array in named.items() if len(array.shape) > 1 and name not in columns]
         if others:
@@ -453,7 +453,7 @@ def read_arrays(container: Container, scratch: Path) -> ArrayRows:
     return ArrayRows(container, types, n_rows, scratch)
 
 
-def _own(arrays: Mapping[str, NamedArray]) -> dict[str, NamedArray]:
+def _top_level(arrays: Mapping[str, NamedArray]) -> dict[str, NamedArray]:
     """The arrays outside subgroups: those inside are read only by name."""
     return {name: array for name, array in arrays.items() if "/" not in name}
 

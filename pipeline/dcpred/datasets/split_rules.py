@@ -520,13 +520,13 @@ def _of_used(make: Callable[[Values], Folds], parts: Values, used: BoolArray | N
     if used is None:
         return make(parts)
 
-    def kept() -> Iterator[NDArray[Any]]:
+    def used_parts() -> Iterator[NDArray[Any]]:
         start = 0
         for values in parts():
             yield values[used[start : start + len(values)]]
             start += len(values)
 
-    folds = make(kept)
+    folds = make(used_parts)
     unit = np.zeros(len(used), np.uint16)
     unit[used] = np.asarray(folds.unit)
     return replace(folds, unit=unit)

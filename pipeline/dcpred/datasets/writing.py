@@ -113,7 +113,7 @@ class NotFiniteSurvey:
         if y is not None and y.dtype.kind == "f":
             self.n_targets += _note(~np.isfinite(y), first_row, self.target_rows)
 
-    def found(self) -> NotFinite:
+    def not_finite(self) -> NotFinite:
         n_features = int(np.count_nonzero(self.by_feature))
         features = [
             NotFiniteFeature(int(j), None if self.names is None else self.names[j], int(self.by_feature[j]))
@@ -238,7 +238,7 @@ def write_table(
             f"Cannot import {source}: it changed after the first pass, which found {n:,} rows. Import it when"
             " nothing writes to it."
         )
-    return survey.found(), {name: its.repeated() for name, its in repeats.items()}
+    return survey.not_finite(), {name: its.repeated() for name, its in repeats.items()}
 
 
 def _new_array(

@@ -414,9 +414,9 @@ def _values(settings: dict[str, Any], above: str = "") -> Iterator[tuple[str, An
             yield f"{above}{name}", value
 
 
-def _fits(value: Any, own: Any) -> bool:
-    """Whether a value is a number, time or size, if Dask's own value is one."""
-    readers = [reads for reads in (float, parse_timedelta, parse_bytes) if _reads(reads, own)]
+def _fits(value: Any, default: Any) -> bool:
+    """Whether a value is a number, time or size, if Dask's default value is one."""
+    readers = [reads for reads in (float, parse_timedelta, parse_bytes) if _reads(reads, default)]
     return value is None or not readers or any(_reads(reads, value) for reads in readers)
 
 

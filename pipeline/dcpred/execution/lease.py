@@ -202,20 +202,20 @@ def _seen(place: Place, now: float | None = None) -> tuple[str, str] | None:
 
 
 def _holder(
-    place: Place, standing: Stored, guarded: bool | None, now: float | None = None
+    place: Place, lease: Stored, guarded: bool | None, now: float | None = None
 ) -> tuple[str, str] | None:
     """The holder of a lease, and when it gave the last sign; None if nobody has it.
 
     guarded  whether this process has the guard of the lock; None if another process has it
     """
-    content = _content(standing)
+    content = _content(lease)
     name = str(content.get("holder") or "")
     if guarded is None:
         return name or "another process", ""
     if not name or _is_dead(content, name, guarded):
         return None
     try:
-        silent = _silent(place, standing) if now is None else now - standing.time
+        silent = _silent(place, lease) if now is None else now - lease.time
     except (OSError, DcpredError):  # A folder that this process may only read has no clock.
         return name, ""
     if silent >= expiry_seconds():
@@ -242,21 +242,21 @@ def _reported(place: Place) -> Iterator[None]:
         raise ResourceError(f"Cannot use the lock file {path}: {reason(error)}") from error
 
 
-def _silent(place: Place, standing: Stored) -> float:
+def _silent(place: Place, lease: Stored) -> float:
     """Seconds since the last sign, by the clock of the place."""
-    return place.clock() - standing.time
+    return place.clock() - lease.time
 
 
-def _content(standing: Stored | None) -> dict[str, object]:
+def _content(lease: Stored | None) -> dict[str, object]:
     """The content of a lease. One that is damaged is free once it is silent. Earlier versions wrote, on
     disks, the holder and its token, and nothing at the end.
     """
-    if standing is None or not standing.data:
+    if lease is None or not lease.data:
         return {}
     try:
-        value = json.loads(standing.data)
+        value = json.loads(lease.data)
     except (ValueError, RecursionError):
-        name, written, _ = standing.data.decode(errors="replace").partition(" · ")
+        name, written, _ = lease.data.decode(errors="replace").partition(" · ")
         return {"holder": name if written else "another process"}
     return value if isinstance(value, dict) else {"holder": "another process"}
 

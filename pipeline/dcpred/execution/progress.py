@@ -388,8 +388,8 @@ def in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-def counted(n: int, one: str, many: str) -> str:
-    return f"{n:,} {one if n == 1 else many}"
+def counted(n: int, singular: str, plural: str) -> str:
+    return f"{n:,} {singular if n == 1 else plural}"
 
 
 def duration(seconds: float) -> str:

@@ -206,35 +206,35 @@ def coded(g: Graph, coding: Coding, x: str) -> str:
     return columns
 
 
-def mapped(g: Graph, found: FeatureMap, x: str) -> str:
+def mapped(g: Graph, mapping: FeatureMap, x: str) -> str:
     """See FeatureMap: differences in double precision, the rest in single."""
-    amounts = np.flatnonzero(found.rate)
+    amounts = np.flatnonzero(mapping.rate)
 
     def single(value: Any) -> str:
         return g.constant(value, MODEL_DTYPE)
 
     given = g.columns(x, amounts)
-    u = g.cast(g.op("Mul", g.op("Sub", given, found.centre[amounts]), found.rate[amounts]), MODEL_DTYPE)
-    if not isinstance(found, Knots):
+    u = g.cast(g.op("Mul", g.op("Sub", given, mapping.centre[amounts]), mapping.rate[amounts]), MODEL_DTYPE)
+    if not isinstance(mapping, Knots):
         near = g.op("Min", g.op("Max", u, single(-FAR)), single(FAR))
         part = g.op("Mul", near, single(THIRD))
         s = g.op("Div", near, g.op("Sqrt", g.op("Add", g.op("Mul", part, part), single(1.0))))
     else:
-        at = np.append(found.at[amounts], found.at[-1])
+        at = np.append(mapping.at[amounts], mapping.at[-1])
         index, exists = padded(at, int(np.diff(at).max()))
-        knots = np.where(exists, found.knot[index], np.inf)
+        knots = np.where(exists, mapping.knot[index], np.inf)
         above = g.op("GreaterOrEqual", g.unsqueeze(u, 2), single(knots))
         above = g.op("And", above, g.constant(exists))
         count = g.sum(g.cast(above, INDEX_DTYPE))
         last = g.op("Sub", g.op("Max", count, g.constant(1)), g.constant(1))
         k = g.op("Add", last, g.constant(at[:-1]))
-        slope = g.op("Gather", single(found.slope), k)
+        slope = g.op("Gather", single(mapping.slope), k)
         slope = g.op("Where", g.op("Greater", count, g.constant(0)), slope, single(0.0))
-        off = g.op("Sub", u, g.op("Gather", single(found.knot), k))
-        s = g.op("Add", g.op("Mul", off, slope), g.op("Gather", single(found.value), k))
+        off = g.op("Sub", u, g.op("Gather", single(mapping.knot), k))
+        s = g.op("Add", g.op("Mul", off, slope), g.op("Gather", single(mapping.value), k))
     finite = g.op("Less", g.op("Abs", u), single(np.inf))
     s = g.cast(g.op("Where", finite, s, u), ACC_DTYPE)
-    place_of = np.arange(len(found.rate))
+    place_of = np.arange(len(mapping.rate))
     place_of[amounts] = len(place_of) + np.arange(len(amounts))
     return g.columns(g.op("Concat", x, s, axis=1), place_of)
 

@@ -219,5 +219,5 @@ def table_of(owner: type, rows: Sequence[Mapping[str, Any]]) -> Table:
     return Table(heads, [[plain(cell) for cell in line] for line in lines], texts=texts)
 
 
-def counted(n: int, one: str, many: str) -> str:
-    return f"{n:,} {one if n == 1 else many}" if n else f"no {many}"
+def counted(n: int, singular: str, plural: str) -> str:
+    return f"{n:,} {singular if n == 1 else plural}" if n else f"no {plural}"

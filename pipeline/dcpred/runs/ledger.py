@@ -424,9 +424,9 @@ def _planned_ledger(place: Place, plan: dict[str, Any]) -> Ledger:
         ) from None
 
 
-def same_settings(one: ScoreRun, other: ScoreRun) -> bool:
+def same_settings(run: ScoreRun, other: ScoreRun) -> bool:
     """Whether two runs differ at most in their input and their tables."""
-    return all(getattr(one, name) == getattr(other, name) for name in RUN_FIELDS)
+    return all(getattr(run, name) == getattr(other, name) for name in RUN_FIELDS)
 
 
 def completed(document: dict[str, Any]) -> dict[str, Any]:

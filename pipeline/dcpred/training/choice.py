@@ -444,7 +444,7 @@ def _looked(
     training.stored_sample(survey)
     seconds = {"survey": time.perf_counter() - begin}
     trials = Trials(training, survey, training.workers, policy, budget)
-    return _found(trials, seconds), trials
+    return _report_fields(trials, seconds), trials
 
 
 def _print_choice(fields: dict[str, Any]) -> None:
@@ -549,7 +549,7 @@ def _check_no_other(model: Path) -> None:
             )
 
 
-def _found(trials: Trials, seconds: dict[str, float]) -> dict[str, Any]:
+def _report_fields(trials: Trials, seconds: dict[str, float]) -> dict[str, Any]:
     """The fields of a report. Raises SettingsError if the budget allows no model."""
     begin = time.perf_counter()
     with features_named(named_features(trials.job.x)) if trials.job.x else nullcontext():

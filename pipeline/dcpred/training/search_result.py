@@ -27,12 +27,12 @@ def found_before(earlier: Mapping[str, Any], path: Path) -> dict[str, Any]:
 def checked_search(fields: Any) -> dict[str, Any] | None:
     """The fields of a report that a search wrote; None if some are missing."""
     try:
-        return _found(fields)
+        return _checked(fields)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return None
 
 
-def _found(fields: Any) -> dict[str, Any]:
+def _checked(fields: Any) -> dict[str, Any]:
     """Raises ValueError and others for an invalid result."""
     report = from_document(TuneReport, fields)
     settings = make_settings(in_effect(report.settings, report.settings["task"]))
