@@ -162,20 +162,19 @@ def find_columns(
     # The first rows mostly show that a column is not numeric; else one pass over all of them does.
     for whole in (False, True):
         try:
-            return (rows := replace(rows, base=source)), _Pass(rows, wishes).run(followed)
+            return (rows := replace(rows, base=source)), _Pass(rows, wishes, source).run(followed)
         except NotANumberError as error:
             if error.column not in free:
                 raise
         source = source.looked_at(free, whole=whole)
-    return (rows := replace(rows, base=source)), _Pass(rows, wishes).run(followed)
+    return (rows := replace(rows, base=source)), _Pass(rows, wishes, source).run(followed)
 
 
 class _Pass:
-    """One pass over all rows of a source."""
+    """One pass over all rows of a source, and of the CSV file that it reads, if it is one."""
 
-    def __init__(self, source: SelectedRows, wishes: Wishes) -> None:
-        self.source, self.wishes = source, wishes
-        self.n_rows, self.file = 0, source.base if isinstance(source.base, CsvFile) else None
+    def __init__(self, source: SelectedRows, wishes: Wishes, file: CsvFile | None = None) -> None:
+        self.source, self.wishes, self.file, self.n_rows = source, wishes, file, 0
         self.names = [name for name in source.types if not isinstance(wishes.of(name), Dropped)]
         self.ids = id_columns([n for n in self.names if isinstance(wishes.of(n), Id)], source.name)
         features = [name for name in self.names if name not in self.ids and name != wishes.target]

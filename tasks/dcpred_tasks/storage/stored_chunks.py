@@ -53,7 +53,7 @@ def missing_chunks(array: zarr.Array[Any], start: int = 0, stop: int | None = No
     One listing of the store finds all of them; chunks of some rows (start, stop) are checked one by one. On a
     server without listings a few are checked, and the others when they are read.
     """
-    if fills_missing_chunks() or computed(array) is not None:
+    if fills_missing_chunks():
         return
     prefix = f"{array.store_path.path}/" if array.store_path.path else ""
     listed = stop is None and not lists_nothing(array)
