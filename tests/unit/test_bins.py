@@ -236,7 +236,7 @@ def test_repeats_are_counted_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) 
     other = Repeats()
     other.add(hashes_of_values(np.arange(19_990, 30_000)))
     assert counted().rows_also_in(other) == 10
-    monkeypatch.setattr(writing, "KEPT", 2_000)
+    monkeypatch.setattr(writing, "MOST_HASHES", 2_000)
     monkeypatch.setattr(writing, "WAITING", 1_000)
     found = counted()
     assert found.repeated() == pytest.approx(4_000, rel=0.15)

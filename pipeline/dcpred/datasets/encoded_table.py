@@ -126,7 +126,7 @@ def id_columns(names: Sequence[str], source: str) -> dict[str, IdColumn]:
 
 LARGEST_SINGLE = 2**24  # float32 holds every integer up to it
 SECONDS_OF_DAY = 86_400
-KEPT = ". 64-bit integers stay exact where all features are integers and no value is missing"
+EXACT_INTEGERS = ". 64-bit integers stay exact where all features are integers and no value is missing"
 NAMED = 5  # maximum number of columns that a message names
 
 
@@ -223,7 +223,7 @@ class _Pass:
             if followed is None
             else followed_dtype(followed, self.source.types)
         )
-        self.values.check_exact(dtype, also="" if followed else KEPT)
+        self.values.check_exact(dtype, also="" if followed else EXACT_INTEGERS)
         findings = TableFindings(self.n_rows, kinds, dtype, ids=self.ids)
         if self.wishes.target is not None:
             findings.labels, findings.target_dtype = self.target.labels, self._target_dtype()

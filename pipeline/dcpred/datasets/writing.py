@@ -129,7 +129,7 @@ def _note(bad: NDArray[np.bool_], first_row: int, rows: list[int]) -> int:
     return len(at)
 
 
-KEPT = 2**20  # different hashes, 16 MiB with their counts
+MOST_HASHES = 2**20  # different hashes, 16 MiB with their counts
 WAITING = 2**18  # hashes that are merged at once
 
 
@@ -158,9 +158,9 @@ class Repeats:
         self.waiting, self.n_waiting = [], 0
         distinct, at = np.unique(new, return_inverse=True)
         rows = np.bincount(at, weights=before, minlength=len(distinct)).astype(np.int64)
-        if len(distinct) > KEPT:
-            self.limit = int(distinct[KEPT - 1])
-        self.hashes, self.rows = distinct[:KEPT], rows[:KEPT]
+        if len(distinct) > MOST_HASHES:
+            self.limit = int(distinct[MOST_HASHES - 1])
+        self.hashes, self.rows = distinct[:MOST_HASHES], rows[:MOST_HASHES]
         return self
 
     @property
