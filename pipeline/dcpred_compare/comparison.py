@@ -20,6 +20,7 @@ from dcpred.execution.progress import show_step, show_where
 from dcpred.execution.workers import Pool
 from dcpred.pages.page import check_packages, render
 from dcpred.public.functions import typed
+from dcpred.training.policy import parse_budget
 from dcpred.training.train import training_data
 from dcpred_compare.files import KERNELS, PAGE, POINTS, REQUEST, ROWS, SHARED, stored_result
 from dcpred_compare.page import comparison_page, write_plots, write_tables
@@ -129,8 +130,6 @@ def compare(
     -----
     The same call resumes an interrupted comparison, and adds further systems to a finished one.
     """
-    from dcpred.training.policy import parse_budget
-
     check_packages("a comparison", "compare")
     for budget in budgets:
         parse_budget(budget)

@@ -52,7 +52,7 @@ PARTS: dict[str, dict[str, str]] = {
         "refine": "leaf: refinement",
         "_nearest": "leaf: nearest to the SVM",
     },
-    "tree_fitting": {"k_means": "k-means"},
+    "clusters": {"k_means": "k-means"},
     "held_out": {"fit_and_judge": "leaf: judging"},
     "calibration": {"fit_calibration": "calibration"},
     "partition": {"divide": "tree", "additive_map": "additive maps", "fit_map": "maps"},

@@ -32,6 +32,10 @@ ours.stochastic(batched, np.full(batched.at[-1], 0.1), 2, [np.arange(300)[::-1]]
 for n, k in ((9, 8), (40, 3), (1000, 32)):
     pool = np.random.default_rng(0).normal(size=(n, 3)).astype(np.float32)
     ours.neighbours(pool[:9], np.arange(9), pool, np.ones(3, np.float32), k)
+for trials in (0, 3):
+    for n, k in ((1, 1), (17, 17), (100, 9)):
+        draws = np.linspace(0, 1, k * trials).reshape(k, trials)
+        ours.clusters(pool[:n], np.ones(n), np.arange(k), draws, 5, 1e-4)
 """
 )
 IS_CAUGHT = """
@@ -62,10 +66,14 @@ CAUGHT += """
 SEARCH = ("rows", "own", "pool", "limit", "distance", "number", "given", "source", "root", "used")
 pool = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32)
 search = ours.SearchArguments(ours.new_search(9, pool, np.ones(3), 4))
+CLUSTERED = ("rows", "weight", "first", "strips", "middle", "factors", "label", "sums", "totals", "centres")
+drawn = np.full((9, 2), 0.5)
+centred = ours.ClusteringArguments(ours.new_clustering(pool, np.ones(300), np.zeros(9, int), drawn, 5, 1e-4))
 passes = ours.arguments(batched, 4, 0.0, np.full(batched.at[-1], 0.1), 2)
 passes.room.order[:] = np.arange(300)
 for handed, part, names, entry in (
     (search, "search", SEARCH, ("nearest", "search")),
+    (centred, "clustering", (*CLUSTERED, "draws", "closest", "distance"), ("cluster", "clustering")),
     (passes, "p", ("rates", "x", "goals", "weight"), ()),
     (passes, "room", ("adam", "batch_x", "batch_weight", "batch_goals", "direction", "trial"), ()),
 ):

@@ -17,7 +17,6 @@ from dcpred_tasks.training.tree_fitting import (
     Node,
     fit_tree,
     flatten,
-    k_means,
     levels_for,
     merge_small,
     nearest_centre,
@@ -239,28 +238,6 @@ def test_a_sample_that_cannot_fill_the_children_makes_fewer(rng: np.random.Gener
     assert flatten(fitted(X, (16,))).n_leaves == 8  # 8 sampled rows for each centre
     assert flatten(fitted(X, (16,), min_leaf_rows=16)).n_leaves == 4
     assert flatten(fitted(X, (16,), min_leaf_rows=160, n_rows=640)).n_leaves == 4  # each row stands for ten
-
-
-def test_k_means_gives_at_most_the_distinct_rows(rng: np.random.Generator) -> None:
-    X = np.repeat(rng.normal(size=(3, 2)), 10, axis=0).astype(np.float32)
-    centres = k_means(X, 8, 0)
-    assert centres.dtype == np.float32
-    assert len(centres) <= 8
-    # A centre of equal rows is their mean, which is rounded, so that two may differ in the last bit.
-    np.testing.assert_allclose(np.unique(centres.round(4), axis=0), np.unique(X.round(4), axis=0))
-
-
-@pytest.mark.parametrize("scale", [1e-300, 1e-50, 1e39, 1e300])
-def test_k_means_does_not_depend_on_the_scale_of_weights(rng: np.random.Generator, scale: float) -> None:
-    X, weight = rng.normal(size=(200, 3)), rng.uniform(1, 2, 200)
-    np.testing.assert_allclose(
-        k_means(X, 5, 0, scale * weight), k_means(X, 5, 0, weight), rtol=1e-4, atol=1e-5
-    )
-
-
-def test_k_means_weights_count_as_repeated_rows() -> None:
-    X = np.array([[0.0], [1.0], [8.0], [9.0]])
-    assert k_means(X, 2, 0, np.array([1.0, 3.0, 1.0, 1.0]))[:, 0].tolist() == [0.75, 8.5]
 
 
 class Cut:

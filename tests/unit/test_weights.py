@@ -17,6 +17,7 @@ from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.model.scaling import BASES
 from dcpred_tasks.training import leaf as leaves
 from dcpred_tasks.training.categories import most_frequent
+from dcpred_tasks.training.clusters import k_means
 from dcpred_tasks.training.leaf import Kernels, fit_leaf
 from dcpred_tasks.training.learned_scaling import without_tails
 from dcpred_tasks.training.losses import residual_size, weighted_quantile, weighted_variance
@@ -24,7 +25,6 @@ from dcpred_tasks.training.partition import choose_columns, fit_map, learn_scali
 from dcpred_tasks.training.settings import make_settings
 from dcpred_tasks.training.solvers import local_machine
 from dcpred_tasks.training.survey import equal_rows, survey_rows
-from dcpred_tasks.training.tree_fitting import k_means
 
 N = 60
 Weighted = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dcpred.datasets.located import Addresses, check_names, check_target, located
 from dcpred.datasets.split_rules import folds_of_data
@@ -12,6 +12,7 @@ from dcpred.execution.pools import chosen_pool
 from dcpred.execution.progress import show
 from dcpred.public.functions import option_of, typed
 from dcpred.serving.cost import cost_parts
+from dcpred.training.policy import STANDARD, SearchPolicy, parse_budget, policy_for
 from dcpred.training.reports import TrainReport, TuneReport
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import read_model
@@ -21,9 +22,6 @@ from dcpred_tasks.storage.addresses import check_writable
 from dcpred_tasks.tables.sources import is_table
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.settings import BESIDE_A_SEARCH, Settings, make_settings, settings_dict
-
-if TYPE_CHECKING:
-    from dcpred.training.policy import SearchPolicy
 
 USUAL = (None, False, "cost")  # values of options of a search that change nothing
 
@@ -94,8 +92,6 @@ def train(
     >>> dcpred.train(X, "model", y=y, client=client)  # doctest: +SKIP
     """
     given = locals()
-    from dcpred.training.policy import STANDARD, policy_for
-
     values, start = chosen_settings(settings, task, metric)
     of_search: dict[str, Any] = {
         "metric": metric,
@@ -125,7 +121,6 @@ def run_training(
     """
     from dcpred.training.choice import finished_search, search_and_fit
     from dcpred.training.fit import TrainingRequest, finished_on_table, fit_model, trained_beside
-    from dcpred.training.policy import parse_budget
     from dcpred.training.scratch import NamedColumns, import_folder, source_of
 
     model, scratch = given["model"], given["scratch"]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dcpred.public.functions import option_of, typed
+from dcpred.training.policy import STANDARD, THOROUGH, policy_for
 from dcpred.training.reports import TuneReport, with_cost
 from dcpred.training.search_result import check_plot, draw_frontier
 from dcpred.training.train import chosen_settings, run_training
@@ -70,8 +71,6 @@ def tune(
         What `train` raises.
     """
     given = locals()
-    from dcpred.training.policy import STANDARD, THOROUGH, policy_for
-
     check_plot(plot)
     values, start = chosen_settings(settings, task, metric)
     for name in sorted(values.keys() - BESIDE_A_SEARCH):

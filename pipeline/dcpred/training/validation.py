@@ -16,6 +16,7 @@ from dcpred.execution.block_plan import plan_routing
 from dcpred.execution.pools import chosen_pool, started_once
 from dcpred.execution.progress import show
 from dcpred.public.functions import typed
+from dcpred.training.policy import STANDARD, SearchPolicy
 from dcpred.training.reports import FoldReport, ValidationReport
 from dcpred.training.train import chosen_settings, training_data
 from dcpred_tasks.artifacts.model_artifact import read_model
@@ -32,7 +33,6 @@ from dcpred_tasks.training.settings import BESIDE_A_SEARCH
 if TYPE_CHECKING:
     from dcpred.training.fit import TrainingRequest
     from dcpred.training.metrics import Metric
-    from dcpred.training.policy import SearchPolicy
 
 FOLDS = 5
 OUTER_SEED = 2**20  # added to the seed of folds, which the search draws by the same rule
@@ -86,7 +86,6 @@ def validate(
         For wrong arguments or data.
     """
     from dcpred.training.fit import TrainingRequest
-    from dcpred.training.policy import STANDARD
 
     values, start = chosen_settings(settings, task, metric)
     pool = chosen_pool(workers, client)

@@ -71,6 +71,7 @@ from dcpred_tasks.model.exact import OF_KERNEL, Centring, Exact, blocks, is_sing
 from dcpred_tasks.model.kernels import Kernel, RowArray, squared_distances
 from dcpred_tasks.model.packed_arrays import kernel_arrays, kernel_of, taken
 from dcpred_tasks.row_sampling import at_most
+from dcpred_tasks.training.clusters import k_means
 
 if TYPE_CHECKING:
     from dcpred_tasks.training.settings import Settings
@@ -377,8 +378,6 @@ def grouped(whole: Exact, size: int, rng: np.random.Generator) -> Groups:
 
 def _parts(X: SingleArray, weight: SingleArray, k: int, rng: np.random.Generator) -> list[IntArray]:
     """Rows of X in at most k parts, none empty, as numbers; the nearest of the weighted k-means centres."""
-    from dcpred_tasks.training.tree_fitting import k_means
-
     if not len(X):
         return []
     if len(X) <= k:

@@ -18,6 +18,7 @@ from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, Re
 from dcpred_tasks.model.exact import OF_KERNEL, KernelSums, RowSums, blocks, is_single
 from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.packed_arrays import kernel_arrays, kernel_of, taken, text_array, text_of
+from dcpred_tasks.training.clusters import k_means
 
 if TYPE_CHECKING:
     from dcpred_tasks.training.settings import Settings
@@ -215,8 +216,6 @@ def nystrom_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Nystrom:
 def fit_nystrom(name: str, X: SingleArray, kernel: Kernel, size: int, rng: np.random.Generator) -> Nystrom:
     """A basis for scaled rows like X, of at most `size` rows drawn by scikit-learn, or k-means centres."""
     from sklearn.kernel_approximation import Nystroem
-
-    from dcpred_tasks.training.tree_fitting import k_means
 
     if name == "kmeans_nystrom":
         some = rng.permutation(len(X))[:K_MEANS_ROWS]

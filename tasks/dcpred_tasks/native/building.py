@@ -102,6 +102,7 @@ ARGUMENTS: dict[Bitcode, dict[str, type[Any]]] = {
         "search": compiled_refinement.SearchArguments,
         "learning": compiled_refinement.LearningArguments,
         "prediction": compiled_refinement.PredictionArguments,
+        "clustering": compiled_refinement.ClusteringArguments,
     },
     TREES: {"arguments": tree_engine.Arguments, "grow": tree_boosting.GrowthArguments},
 }

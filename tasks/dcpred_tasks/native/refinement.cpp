@@ -1,5 +1,6 @@
 // Refinement of a leaf: L-BFGS around the objective, step by step as dcpred_tasks.training.lbfgs.minimise, or Adam over batches
 // of rows as dcpred_tasks.training.refinement.stochastic.
+#include "clusters.h"
 #include "objective.h"
 #include "scaling.h"
 
@@ -181,3 +182,6 @@ extern "C" ENTRY int32_t learn(const LearningArguments *arguments) {
 
 // What neighbours predict.
 extern "C" ENTRY int32_t predict(const PredictionArguments *arguments) { GUARDED(predict_rows(arguments->predictions);); }
+
+// Centres of rows.
+extern "C" ENTRY int32_t cluster(const ClusteringArguments *arguments) { GUARDED(Clusters{arguments->clustering}.run();); }

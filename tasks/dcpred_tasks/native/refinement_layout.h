@@ -192,3 +192,29 @@ struct Predictions {
 struct PredictionArguments {
     Predictions predictions;
 };
+
+struct Clustering {
+    int64_t n_features;
+    int64_t width;
+    int64_t k;
+    int64_t trials;
+    int64_t steps;
+    double tolerance;
+    Array<float> rows;
+    Array<double> weight;
+    Array<double> draws;
+    Array<int64_t> first;
+    Array<float> strips;
+    Array<double> middle;
+    Array<float> factors;
+    Array<int32_t> label;
+    Array<float> closest;
+    Array<float> distance;
+    Array<double> sums;
+    Array<double> totals;
+    Array<double> centres;
+};
+
+struct ClusteringArguments {
+    Clustering clustering;
+};

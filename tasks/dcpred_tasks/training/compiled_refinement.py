@@ -30,7 +30,7 @@ REFINEMENT = Bitcode(
     entry="refine",
     sources=(
         FOLDER / "lbfgs.py",
-        *native_sources("refinement", "objective", "scaling", "neighbours", "losses", "kernels"),
+        *native_sources("refinement", "objective", "scaling", "neighbours", "clusters", "losses", "kernels"),
     ),
 )
 TILE_STRIPS = 16  # strips whose kernel values are held at a time: sums over them are in single precision
@@ -324,6 +324,53 @@ class PredictionArguments(NamedTuple):
     predictions: Predictions
 
 
+class Clustering(NamedTuple):
+    """Rows with weights, and what k-means works with: native/clusters.h."""
+
+    n_features: int
+    width: int
+    """Columns of a row: features with padding of 0."""
+    k: int
+    trials: int
+    """Draws for each centre of k-means++; 0 where `first` is given."""
+    steps: int
+    """Of Lloyd, at most."""
+    tolerance: float
+    """The sum of squared ways of centres after which they stay, in mean variances of a feature."""
+    rows: SingleArray
+    """float32 (n, width)."""
+    weight: FloatArray
+    """float64 (n,)."""
+    draws: FloatArray
+    """float64 (k, trials), between 0 and 1."""
+    first: IntArray
+    """int64 (k,), the rows that centres begin at."""
+    strips: SingleArray
+    """float32 (n_strips, n_features, 16): the rows less `middle`."""
+    middle: FloatArray
+    """float64 (width,), the mean of the rows."""
+    factors: SingleArray
+    """float32 (padded k / 8, n_features + 1, 8): −2 times the centres less `middle`, and their squares."""
+    label: NDArray[np.int32]
+    """int32 (n_strips · 16,), the nearest centre."""
+    closest: SingleArray
+    """float32 (n,), of k-means++ the squared distance from the nearest centre so far; else (0,)."""
+    distance: SingleArray
+    """float32 (n_strips · 16,), of k-means++ squared distances from a candidate; else (0,)."""
+    sums: FloatArray
+    """float64 (k, width), of the rows of a centre."""
+    totals: FloatArray
+    """float64 (k,), their weights."""
+    centres: FloatArray
+    """float64 (k, width)."""
+
+
+class ClusteringArguments(NamedTuple):
+    """The arguments of `cluster` of native/refinement.cpp."""
+
+    clustering: Clustering
+
+
 def neighbours(
     A: SingleArray, pool_row: IntArray | None, pool: SingleArray, w: FloatArray, k: int
 ) -> tuple[IntArray, SingleArray]:
@@ -427,6 +474,45 @@ def predicted(squares: SingleArray, weight: FloatArray, target: FloatArray, widt
     return predictions.predicted.reshape(len(widths), n)
 
 
+def clusters(
+    X: SingleArray, weight: FloatArray, first: IntArray, draws: FloatArray, steps: int, still: float
+) -> FloatArray:
+    """Do what clusters.definition does."""
+    clustering = new_clustering(X, weight, first, draws, steps, still)
+    prepared(ClusteringArguments(clustering), "cluster", "clustering")()
+    return clustering.centres.reshape(len(first), -1)[:, : X.shape[1]]
+
+
+def new_clustering(
+    X: SingleArray, weight: FloatArray, first: IntArray, draws: FloatArray, steps: int, still: float
+) -> Clustering:
+    (n, d), (k, trials) = X.shape, draws.shape
+    width, lanes = padded(max(d, 1), LANES), padded(n, LANES)
+    rows = np.zeros((n, width), MODEL_DTYPE)
+    rows[:, :d] = X
+    return Clustering(
+        n_features=d,
+        width=width,
+        k=k,
+        trials=trials,
+        steps=steps,
+        tolerance=still,
+        rows=rows.reshape(-1),
+        weight=weight.astype(ACC_DTYPE),
+        draws=draws.reshape(-1),
+        first=first.copy(),
+        strips=np.empty(lanes * d, MODEL_DTYPE),
+        middle=np.zeros(width),
+        factors=np.empty(padded(k, AT_ONCE) * (d + 1), MODEL_DTYPE),
+        label=np.empty(lanes, np.int32),
+        closest=np.empty(n if trials else 0, MODEL_DTYPE),
+        distance=np.empty(lanes if trials else 0, MODEL_DTYPE),
+        sums=np.zeros(k * width),
+        totals=np.zeros(k),
+        centres=np.zeros(k * width),
+    )
+
+
 def check() -> None:
     """Compile what refines leaves, unless that is done, and load it. Raises CompilerError."""
     own_code(REFINEMENT).entry()
@@ -471,7 +557,7 @@ def call(handed: Arguments) -> Room:
 
 
 def prepared(
-    handed: Arguments | SearchArguments | LearningArguments | PredictionArguments,
+    handed: Arguments | SearchArguments | LearningArguments | PredictionArguments | ClusteringArguments,
     entry: str = "",
     declared: str = "arguments",
 ) -> Callable[[], None]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from dcpred_tasks.model.compact_model import Support
 from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.model.leaf_arrays import LeafArrays, rowless_leaf
 from dcpred_tasks.model.leaf_model import COMPACT, LeafModel, stored
+from dcpred_tasks.training.clusters import Start, k_means, merged
 from dcpred_tasks.training.losses import DISTANCE, Loss, loss_from_settings
 from dcpred_tasks.training.objective import Expansion, Goal, best_weights, nearest
 from dcpred_tasks.training.refinement import refine
@@ -32,7 +33,6 @@ from dcpred_tasks.training.solvers import (
     local_sample,
 )
 from dcpred_tasks.training.survey import equal_rows
-from dcpred_tasks.training.tree_fitting import k_means, merged
 
 # Smallest singular value that is inverted, relative to the largest: products of near landmarks are nearly
 # dependent.
@@ -125,7 +125,7 @@ def pick_landmarks(
             floor = settings.landmark_floor
             importance = ((1.0 - floor) * alpha2 / mean + floor) * share
     some = importance > 0
-    start: Literal["random", "k-means++"] = "random" if settings.refine else "k-means++"
+    start: Start = "random" if settings.refine else "k-means++"
     return k_means(X[some], settings.landmarks, settings.seed + seed, importance[some], start)
 
 

@@ -1,24 +1,17 @@
 """Fit the tree by k-means, with balanced leaves."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
 from dcpred_tasks.dtypes import INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.model.tree import MAX_ARITY, Tree
-from dcpred_tasks.training.survey import equal_rows
-
-Rows = TypeVar("Rows", bound=NDArray[np.floating])
+from dcpred_tasks.training.clusters import k_means
 
 SAMPLE_ROWS_PER_CENTRE = 8  # fewest sample rows of a centre; with fewer it is noise
-TREE_ITERATIONS = 50
 
 
 @dataclass
@@ -40,47 +33,6 @@ def levels_for(n_leaves: int) -> tuple[int, ...]:
         levels.insert(0, arity)
         n_leaves //= arity
     return tuple(levels)
-
-
-def merged(X: Rows, weight: FloatArray | None) -> tuple[Rows, FloatArray | None]:
-    """Rows that differ, with the weight of all equal ones; None where all have the weight 1."""
-    first, group = equal_rows(X.astype(MODEL_DTYPE, copy=False))
-    if len(first) == len(X):
-        return X, weight
-    total = np.bincount(group, np.ones(len(X)) if weight is None else weight)
-    return cast(Rows, X[first]), np.asarray(total, np.float64)
-
-
-def k_means(
-    X: NDArray[np.floating],
-    k: int,
-    seed: int,
-    weight: NDArray[np.float64] | None = None,
-    start: Literal["k-means++", "random"] = "k-means++",
-) -> SingleArray:
-    """At most k distinct centres, float32 (≤ k, n_features): fewer where there are fewer distinct rows. Equal
-    rows are one row of all their weight: copies of a row change nothing that its weight does not.
-
-    start  where the centres begin: random rows take half the time of k-means++
-    """
-    X, weight = merged(X, weight)
-    if len(X) <= k:  # KMeans would give them with rounding, which depends on the order of rows.
-        return np.unique(X.astype(MODEL_DTYPE), axis=0)
-    # OpenBLAS raises the invalid flag on lanes that it does not use; the centres are checked instead.
-    with warnings.catch_warnings(), np.errstate(invalid="ignore"):
-        warnings.simplefilter("ignore", ConvergenceWarning)  # Rows that differ by rounding are one cluster.
-        if weight is not None:
-            # KMeans holds weights in single precision, and draws no rows whose weight is 0 there.
-            weight = np.maximum(weight / max(weight.max(), 1e-300), 1e-30)
-        fitted = KMeans(k, init=start, n_init=1, max_iter=TREE_ITERATIONS, random_state=seed).fit(
-            X, sample_weight=weight
-        )
-    centres = np.unique(fitted.cluster_centers_.astype(MODEL_DTYPE), axis=0)
-    if not np.isfinite(centres).all():
-        raise DcpredError(
-            "Cannot fit the tree: k-means gave a centre that is not finite. This is a bug; please report it."
-        )
-    return centres
 
 
 def fit_tree(
