@@ -787,7 +787,7 @@ def test_a_worker_whose_llvm_fails_at_any_step_refuses_a_plan_with_machine_code(
     monkeypatch.setenv("DCPRED_TILES", "0")  # which are named as well
     assert scorer.arithmetic() is None
     machine_code._own_code.cache_clear()
-    monkeypatch.setattr(machine_code.MachineCode, "kept", lambda self: None)
+    monkeypatch.setattr(machine_code.MachineCode, "cached", lambda self: None)
     monkeypatch.setattr(owner, step, fails)
     with (
         pytest.warns(RuntimeWarning, match="LLVM fails"),
