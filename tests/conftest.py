@@ -10,10 +10,12 @@ import asyncio
 import gc
 import logging
 import multiprocessing
+import random
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from datetime import date
 from pathlib import Path
 from shutil import disk_usage
 from typing import Any
@@ -75,6 +77,30 @@ WorkerProcess.__init__ = _with_environment
 asyncio.to_thread = _without_threads_of_zarr
 
 
+CASES = 4  # that an ordinary run draws of a test without the mark `cases`
+
+
+def pytest_report_header() -> str:
+    return f"cases drawn by DCPRED_SEED={os.environ['DCPRED_SEED']}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Draw a few cases of each test by a seed, and mark the others as `long`, unless files are named."""
+    if any(".py" in name for name in config.args):
+        return
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("long") is None:
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for name, cases in tests.items():
+        mark = cases[0].get_closest_marker("cases")
+        count = min(CASES if mark is None else mark.args[0] if mark.args else len(cases), len(cases))
+        drawn = random.Random(f"{os.environ['DCPRED_SEED']} {name}").sample(range(len(cases)), count)
+        for number in set(range(len(cases))) - set(drawn):
+            cases[number].add_marker(pytest.mark.long)
+
+
 def pytest_collection_finish() -> None:
     """Ten thousand tests and their modules live until the end: no garbage collection looks at them again."""
     gc.collect()
@@ -89,6 +115,7 @@ def pytest_configure(config: pytest.Config) -> None:
     and remove a hundred thousand small files, each of which takes a journalled disk ten times as long.
     """
     there = MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and disk_usage(MEMORY).free > ENOUGH_BYTES
+    os.environ.setdefault("DCPRED_SEED", str(date.today().toordinal()))  # the same for all processes of xdist
     os.environ.setdefault("DCPRED_TILES", "1")  # so that leaves that go by them are tested where they can be
     if there and "TMPDIR" not in os.environ:
         os.environ["TMPDIR"] = str(MEMORY)

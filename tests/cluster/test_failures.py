@@ -54,7 +54,6 @@ from dcpred_tasks.task_bodies import score_block as task
 from support import processes
 from support.data import make_blobs, make_group
 from support.held_driver import HeldDriver, held_driver
-from support.pairs import sampled
 from support.processes import Process
 from support.runs import report_of_incomplete
 from support.serving import read_models_once
@@ -751,7 +750,8 @@ def test_a_second_signal_ends_at_once(tmp_path: Path, model: Path, data: Path) -
     assert not list((tmp_path / "out").glob("blocks/*.json")), "the block in flight was not waited for"
 
 
-@pytest.mark.parametrize("number", sampled([signal.SIGTERM, signal.SIGINT], 2))
+@pytest.mark.cases(1)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_that_comes_by_two_ways_is_one(tmp_path: Path, model: Path, data: Path, number: int) -> None:
     """A wrapper forwards what the whole group gets."""
     with held(tmp_path, model, data, free=0, same_seconds=36_000.0) as driver:

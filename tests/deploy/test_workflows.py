@@ -79,6 +79,7 @@ def test_the_suite_runs_on_every_python_that_is_declared() -> None:
     assert any(name.endswith("-arm") for name in matrix["system"])
 
 
+@pytest.mark.cases
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_a_workflow_may_only_read_unless_a_job_says_more(path: Path) -> None:
     """And no job has a stored secret, or waits without end."""

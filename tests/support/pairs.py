@@ -1,4 +1,4 @@
-"""A sample of many cases in each run, all with `-m long`: every pair of values, or each of a few."""
+"""A sample of many combinations in each run, all with `-m long`: every pair of values."""
 
 from collections.abc import Iterable
 from itertools import combinations, product
@@ -24,14 +24,6 @@ def pairwise(**axes: Iterable[Any]) -> pytest.MarkDecorator:
         for at in every
     ]
     return pytest.mark.parametrize(",".join(axes), cases)
-
-
-def sampled(cases: Iterable[Any], every: int) -> list[Any]:
-    """Values of `parametrize`: an ordinary run takes each `every`-th, from the first on."""
-    return [
-        pytest.param(case, marks=[pytest.mark.long] * (number % every != 0))
-        for number, case in enumerate(cases)
-    ]
 
 
 def covering(every: list[tuple[int, ...]]) -> set[tuple[int, ...]]:

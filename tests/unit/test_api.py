@@ -36,6 +36,8 @@ from dcpred_tasks.storage.addressed_arrays import open_group
 from support.data import make_blobs, make_group
 from support.stores import StoreServer, used
 
+pytestmark = pytest.mark.cases()  # what is enumerated may grow
+
 SETTINGS = {"n_leaves": 1, "landmarks": 4}
 BLOBS = make_blobs(300, n_features=4, n_classes=2, seed=0)
 KEYS = {"settings": SETTINGS}

@@ -33,7 +33,6 @@ from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.schema.schema import read_schema
 from dcpred_tasks.storage.stored_chunks import missing_chunks
 from dcpred_tasks.tables import csv_files, stored_tables
-from support.pairs import sampled
 
 RNG = np.random.default_rng(0)
 SMALL = np.arange(12, dtype=np.int16).reshape(6, 2)
@@ -146,7 +145,8 @@ def test_chunks_hold_about_8_mib() -> None:
     assert default_chunk_rows(2**24, 4) == 1
 
 
-@pytest.mark.parametrize("ending", sampled(["csv", "svm", "parquet", "npz"], 2))
+@pytest.mark.cases(2)
+@pytest.mark.parametrize("ending", ["csv", "svm", "parquet", "npz"])
 def test_memory_does_not_grow_with_the_rows(
     tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,7 +37,6 @@ from dcpred_tasks.training.leaf import FittedLeaf, Kernels
 from dcpred_tasks.training.settings import in_effect, make_settings
 from dcpred_tasks.training.survey import survey_rows
 from support.data import make_group
-from support.pairs import sampled
 from support.terms import register
 
 N, SHOPS = 160, 8
@@ -94,7 +93,7 @@ CASES: dict[str, tuple[np.ndarray, dict[str, Any], CodedFeatures]] = {
 }
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 3))
+@pytest.mark.parametrize("case", CASES)
 def test_held_out_rows_are_judged_by_nothing_that_knows_their_targets(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +171,8 @@ NOISE: dict[str, tuple[int, int, float, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", sampled(NOISE, 2))
+@pytest.mark.cases(2)
+@pytest.mark.parametrize("case", NOISE)
 def test_probabilities_of_noise_are_near_its_rate(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The twentieth of rows with the highest was given 21 % of 4, and 62 % of 30."""
     n, d, rate, settings = NOISE[case]
@@ -260,7 +260,8 @@ WORKED: dict[str, tuple[np.ndarray, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", sampled(WORKED, 2))
+@pytest.mark.cases(2)
+@pytest.mark.parametrize("case", WORKED)
 def test_leaves_in_memory_and_on_workers_are_measured_alike(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

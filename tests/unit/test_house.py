@@ -19,6 +19,8 @@ import pytest
 from support import imports, processes
 from support.pairs import covering
 
+pytestmark = pytest.mark.cases()  # what is enumerated may grow
+
 ROOT = Path(__file__).parents[2]
 SOURCE_ROOTS = (ROOT / "tasks", ROOT / "pipeline")
 SOURCES = sorted(path for source_root in SOURCE_ROOTS for path in source_root.rglob("*.py"))

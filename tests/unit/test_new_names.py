@@ -21,6 +21,8 @@ from dcpred_tasks.storage.atomic_files import check_new_name
 from support.data import make_blobs, make_group
 from support.pools import inline
 
+pytestmark = pytest.mark.cases()  # what is enumerated may grow
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:

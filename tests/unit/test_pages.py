@@ -28,6 +28,8 @@ from support.pools import inline
 from support.searches import few_candidates
 from support.tables import table, write_csv
 
+pytestmark = pytest.mark.cases()  # what is enumerated may grow
+
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "tests/benchmarks"
 GUIDE = ROOT / "pipeline/docs"

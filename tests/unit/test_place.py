@@ -30,7 +30,6 @@ from dcpred_tasks.storage.place_types import Place
 from dcpred_tasks.storage.store_requests import THREADS as THREADS_OF_REQUESTS
 from dcpred_tasks.storage.store_requests import StoreError
 from support.mutations import mutated
-from support.pairs import sampled
 from support.stores import Proxy, StoreServer, secure_spoiled, used
 
 ODD = ("a b", "ä", "100%", "a%20b", "a+b", "a=b&c", "x'y", "(1)", "~", "a.b-c_d", "c/0/0", ".hidden")
@@ -48,13 +47,6 @@ FAULTS = (
     "half",
     "delay:0.05",
 )
-UNANSWERED = (
-    "drop before",
-    "503 before",
-    "409 before",
-    "drop after",
-    "503 after",
-)  # with every request
 
 
 def on(server: StoreServer) -> Iterator[Place]:
@@ -328,17 +320,9 @@ FIRST_PUT = {"match": "^PUT .*/run/a", "times": 1}
 class SpoiledContract:
     """The conditional operations where one request is spoiled: they say what stands.
 
-    Fixture `proxy`: a server behind the proxy. `place` is on it. What the client does is the same for every
-    server: an ordinary run spoils all requests to one, and some to the others.
+    Fixture `proxy`: a server behind the proxy. `place` is on it. An ordinary run spoils all requests to one
+    server, and some to the others: the client does the same.
     """
-
-    @pytest.fixture(params=sampled(FAULTS, 4))
-    def fault(self, request: pytest.FixtureRequest) -> str:
-        return str(request.param)
-
-    @pytest.fixture(params=sampled(UNANSWERED, 5))
-    def unanswered(self, request: pytest.FixtureRequest) -> str:
-        return str(request.param)
 
     @pytest.fixture
     def place(self, proxy: Proxy) -> Iterator[Place]:
@@ -346,6 +330,7 @@ class SpoiledContract:
         yield from on(proxy)
         proxy.set_faults()
 
+    @pytest.mark.parametrize("fault", FAULTS)
     def test_operations(self, proxy: Proxy, place: Place, fault: str) -> None:
         check_create(proxy, place, fault)
         check_replace(proxy, place, fault)
@@ -393,10 +378,11 @@ class SpoiledContract:
         assert [name for name, _ in open_group(address).arrays()] == ["X"], "looked for by several names"
         assert proxy.counts()["half"] - before == 3
 
+    @pytest.mark.parametrize("fault", ["drop before", "503 before", "409 before", "drop after", "503 after"])
     @pytest.mark.usefixtures("impatient")
-    def test_what_stands_where_no_answer_comes(self, proxy: Proxy, place: Place, unanswered: str) -> None:
+    def test_what_stands_where_no_answer_comes(self, proxy: Proxy, place: Place, fault: str) -> None:
         """An error for a while where nothing stands, and where it does, a success."""
-        proxy.set_faults({"match": "^PUT ", "fault": unanswered})
+        proxy.set_faults({"match": "^PUT ", "fault": fault})
         for name, create in (
             ("a", lambda: place.create("a", b"one")),
             ("b", lambda: place.write("b", b"one")),
@@ -409,12 +395,12 @@ class SpoiledContract:
                     told = "failed"
             proxy.set_faults()
             standing = place.read(name)
-            if unanswered.endswith("before"):
+            if fault.endswith("before"):
                 assert (told, standing) == ("failed", None)
             elif name == "a":
                 assert told is True
                 assert standing is not None
-            proxy.set_faults({"match": "^PUT ", "fault": unanswered})
+            proxy.set_faults({"match": "^PUT ", "fault": fault})
 
     @pytest.mark.parametrize("method", ["PUT", "GET", "DELETE|POST"])
     def test_a_missing_right_is_told_as_that(self, proxy: Proxy, place: Place, method: str) -> None:
@@ -430,32 +416,28 @@ class SpoiledContract:
                 operation()
 
 
+@pytest.mark.cases
 class TestSpoiledS3(SpoiledContract):
-    @pytest.fixture(params=FAULTS)
-    def fault(self, request: pytest.FixtureRequest) -> str:
-        return str(request.param)
-
-    @pytest.fixture(params=UNANSWERED)
-    def unanswered(self, request: pytest.FixtureRequest) -> str:
-        return str(request.param)
-
     @pytest.fixture
     def proxy(self, s3_proxy: Proxy) -> Proxy:
         return s3_proxy
 
 
+@pytest.mark.cases(2)
 class TestSpoiledMoto(SpoiledContract):
     @pytest.fixture
     def proxy(self, moto_proxy: Proxy) -> Proxy:
         return moto_proxy
 
 
+@pytest.mark.cases(2)
 class TestSpoiledGoogle(SpoiledContract):
     @pytest.fixture
     def proxy(self, gcs_proxy: Proxy) -> Proxy:
         return gcs_proxy
 
 
+@pytest.mark.cases(2)
 class TestSpoiledAzure(SpoiledContract):
     @pytest.fixture
     def proxy(self, azure_proxy: Proxy) -> Proxy:

@@ -11,7 +11,6 @@ from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training import prior as module
 from dcpred_tasks.training.leaf import Kernels
 from dcpred_tasks.training.prior import STRENGTH, Prior
-from support.pairs import sampled
 from support.setting_words import classifier_with
 
 RBF = Kernels(Kernel("rbf", 0.5), Kernel("rbf", 0.5))
@@ -32,7 +31,8 @@ def random_prior(factors: np.ndarray) -> Prior:
     return Prior(landmarks, gamma, pairs, beta, np.array([-1.0]), np.array([1]), factors)
 
 
-@pytest.mark.parametrize("loss", sampled(["hinge", "logistic"], 2))
+@pytest.mark.cases(1)
+@pytest.mark.parametrize("loss", ["hinge", "logistic"])
 def test_leaves_that_see_few_rare_rows_rank_as_one_leaf_does(loss: str) -> None:
     """Of 32 leaves with eight rare rows each, rows were ranked at an AUC of 0.69, and leaves without any tied
     hundreds of rows.

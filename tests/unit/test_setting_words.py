@@ -38,6 +38,8 @@ from support.setting_words import (
     systems_table,
 )
 
+pytestmark = pytest.mark.cases()  # what is enumerated may grow
+
 WRITE = "run .venv/bin/python tests/support/setting_words.py"
 ONLY_CLASSES = {"C", "nystrom_C", "class_weight", "distill_weight", "threshold"}
 ONLY_NUMBERS = {"quantile", "ridge", "target_transform"}

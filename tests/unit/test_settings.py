@@ -26,6 +26,8 @@ from dcpred_tasks.training.settings import (
     settings_dict,
 )
 
+pytestmark = pytest.mark.cases()  # what is enumerated may grow
+
 NUMBERS = {name: value for name, value in settings_dict(Settings()).items() if type(value) in (int, float)}
 
 

@@ -23,6 +23,8 @@ from dcpred_tasks.schema import schema
 from support import changelog, serve_formats
 from support.pools import inline
 
+pytestmark = pytest.mark.cases()  # what is enumerated may grow
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "pipeline/docs/stability.md").read_text(encoding="utf-8")
 CHANGELOG = changelog.CHANGELOG.read_text(encoding="utf-8")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.cases()  # what is enumerated may grow
+
 ROOT = Path(__file__).parents[2]
 RETIRED = {
     r"\b(?:was|were) to be\b": "Cannot VERB X: reason. Remedy.",
