@@ -924,7 +924,7 @@ def test_the_best_engine_scores_and_better_ones_say_why_not(
     model = random_model(0)
     assert str(scorer.chosen(model)) == "compiled"
     monkeypatch.setattr(machine_code, "compile_bitcode", fails)
-    monkeypatch.setattr(machine_code.MachineCode, "kept", lambda self: None)
+    monkeypatch.setattr(machine_code.MachineCode, "cached", lambda self: None)
     machine_code._own_code.cache_clear()
     with pytest.warns(RuntimeWarning, match="NumPy"):
         choice = scorer.chosen(model)
