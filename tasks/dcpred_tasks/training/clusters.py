@@ -15,9 +15,9 @@ Rows = TypeVar("Rows", bound=NDArray[np.floating])
 Start = Literal["k-means++", "random"]
 
 COMPILED = machine_code, "clusters of rows are searched by NumPy, which is slower"
-STEPS = 50  # of Lloyd, at most
+STEPS = 50  # the most steps of Lloyd
 STILL = 1e-4  # sum of the squared ways of centres after which they stay, in mean variances of a feature
-LEAST_WEIGHT = 1e-30  # of a row, relative to the largest
+LEAST_WEIGHT = 1e-30  # the least weight of a row, where the largest is 1
 
 
 def merged(X: Rows, weight: FloatArray | None) -> tuple[Rows, FloatArray | None]:
