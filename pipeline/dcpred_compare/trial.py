@@ -28,8 +28,8 @@ from dcpred_compare.result import KernelError
 from dcpred_compare.rows import Rows, read_rows
 from dcpred_compare.systems import OURS, PACKAGED, Point
 from dcpred_tasks.annotations import from_document
-from dcpred_tasks.engine import machine_code
-from dcpred_tasks.engine.tree_engine import TREES
+from dcpred_tasks.engine.machine_code import warm
+from dcpred_tasks.engine.native_modules import BITCODES
 from dcpred_tasks.model.compact_model import Model, class_numbers
 from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.model.leaf_model import EXACT, is_exact
@@ -38,7 +38,6 @@ from dcpred_tasks.model.tree import Tree
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.storage.atomic_files import write_arrays
-from dcpred_tasks.training.compiled_refinement import REFINEMENT
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.leaf import leaf_rows, with_leaf_model
 from dcpred_tasks.training.partition import assemble, divide, learn_scaling, n_outputs
@@ -341,8 +340,8 @@ def _ours(point: Point, rows: Rows) -> Fit:
     from dcpred.estimators.settings import as_parameters
 
     with suppress(ImportError, OSError):  # Without a compiler NumPy does the work.
-        for bitcode in (machine_code.ENGINE, REFINEMENT, TREES):
-            machine_code.warm("host", bitcode)
+        for bitcode in BITCODES:
+            warm("host", bitcode)
     made = (DCPredClassifier if rows.n_classes else DCPredRegressor)(
         random_state=0, n_jobs=1, cv=rows.held_out(), **as_parameters(point.settings)
     )

@@ -407,7 +407,7 @@ def work_off(work: Path, seed: int, first: int, last: int, step: int, library: s
     bases = pickle.loads((work / f"{BASES}.pickle").read_bytes())
     if library:
         native = Native(library)
-        engine.own_code = lambda: native  # type: ignore[assignment,return-value]
+        engine.own_code = lambda of: native  # type: ignore[assignment,return-value]
     else:
         taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (taken + ALL * 2**20, resource.RLIM_INFINITY))

@@ -14,12 +14,12 @@ import numpy as np
 from common import Table
 from threadpoolctl import threadpool_limits
 
-from dcpred_tasks.engine.engine import words
 from dcpred_tasks.engine.machine_code import own_code
+from dcpred_tasks.engine.native_modules import REFINEMENT, words
 from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.training import compiled_refinement, lbfgs
-from dcpred_tasks.training.compiled_refinement import REFINEMENT, arguments
+from dcpred_tasks.training.compiled_refinement import arguments
 from dcpred_tasks.training.losses import Distance, Hinge, Huber, Logistic, Loss, Quantile, Squares
 from dcpred_tasks.training.objective import Goal
 

@@ -26,8 +26,8 @@ from dcpred.execution.workers import Workers
 from dcpred.training.fit import TrainingRequest
 from dcpred.training.train import train
 from dcpred_tasks.engine.machine_code import MachineCode, host, own_code
+from dcpred_tasks.engine.native_modules import REFINEMENT
 from dcpred_tasks.errors import SettingsError
-from dcpred_tasks.training.compiled_refinement import REFINEMENT
 from dcpred_tasks.training.settings import Settings
 from support import processes
 from support.data import Classes, make_blobs, make_group

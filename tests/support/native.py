@@ -15,9 +15,9 @@ import pytest
 from numpy.typing import NDArray
 
 from dcpred_tasks.engine.layout import LANES
-from dcpred_tasks.engine.machine_code import Bitcode
+from dcpred_tasks.engine.native_modules import BITCODES, NATIVE, Bitcode
 from dcpred_tasks.model.kernels import KERNELS, KernelNumbers
-from dcpred_tasks.native.building import FOLDER, build
+from dcpred_tasks.native.building import build
 
 COMPILE = (
     *("-shared", "-fPIC", "-std=c++20", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi"),
@@ -57,7 +57,7 @@ def sanitized(
         (folder / "forced.cpp").write_text(FORCED)
         sources.append(str(folder.resolve() / "forced.cpp"))
     subprocess.run(
-        [compiler, *COMPILE, *effort, *sources, "-o", str(library.resolve())], cwd=FOLDER, check=True
+        [compiler, *COMPILE, *effort, *sources, "-o", str(library.resolve())], cwd=NATIVE, check=True
     )
     libraries = [
         subprocess.run(
@@ -76,7 +76,7 @@ def sanitized(
 
 def check_made_anew(bitcode: Bitcode, folder: Path) -> None:
     """Made of its sources again, bitcode is the same to the byte, and so are the headers."""
-    headers = {path: path.read_bytes() for path in FOLDER.glob("*_layout.h")}
+    headers = {path: path.read_bytes() for path in NATIVE.glob("*_layout.h")}
     build(bitcode, folder)
     for path, known in headers.items():
         assert path.read_bytes() == known, f"{path.name} is of other named tuples: {bitcode.remake}"
@@ -91,8 +91,8 @@ class Native:
         self.library: Any = ctypes.CDLL(library)
 
     def entry(self, name: str = "") -> Any:
-        of = {"refinement": "refine", "engine": "score", "trees": "tree_values"}
-        function = self.library[name or of[Path(self.library._name).stem]]
+        entries = {bitcode.name: bitcode.entry for bitcode in BITCODES}
+        function = self.library[name or entries[Path(self.library._name).stem]]
         function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_int32
         return function
 
@@ -124,7 +124,7 @@ def compile_kernels(folder: Path) -> None:
     """
     (folder / "kernels.cpp").write_text(KERNELS_CPP)
     options = ("-shared", "-nostdlib++", "-fPIC", "-std=c++20", "-O1", "-ffp-contract=off", "-g0")
-    command = [sys.executable, "-m", "ziglang", "c++", *options, f"-I{FOLDER}"]
+    command = [sys.executable, "-m", "ziglang", "c++", *options, f"-I{NATIVE}"]
     subprocess.run([*command, "kernels.cpp", "-o", "kernels.so"], cwd=folder, check=True)
 
 

@@ -19,12 +19,11 @@ from dcpred.execution.block_plan import BlockPlan
 from dcpred.training.fit import TrainingRequest, fit_model, training_hashes
 from dcpred_tasks.engine import compiler, machine_code
 from dcpred_tasks.engine.machine_code import MachineCode, Target
+from dcpred_tasks.engine.native_modules import ENGINE, REFINEMENT
 from dcpred_tasks.errors import RefusedError, ResourceError
 from dcpred_tasks.model.kernels import BY_NAME, KERNELS, Sum
 from dcpred_tasks.training import compiled_refinement, lbfgs
 from dcpred_tasks.training.compiled_refinement import (
-    FOLDER,
-    REFINEMENT,
     TILE_STRIPS,
     Arguments,
     arguments,
@@ -272,9 +271,8 @@ def test_threads_do_not_matter() -> None:
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names of x86 processors")
 def test_another_processor_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = [searched(number) for number in range(8)]
-    bitcode = (FOLDER / "refinement.bc").read_bytes()
-    code = MachineCode(bitcode, Target("x86-64-v3"), entry=REFINEMENT.entry)
-    monkeypatch.setattr(compiled_refinement, "own_code", lambda of: code)
+    code = MachineCode(REFINEMENT.code, Target("x86-64-v3"), entry=REFINEMENT.entry)
+    monkeypatch.setattr(machine_code, "own_code", lambda of: code)
     assert [searched(number) for number in range(8)] == alone
 
 
@@ -329,7 +327,7 @@ def test_without_a_compiler_leaves_are_not_refined(
 def test_machine_code_is_compiled_once_for_all_leaves() -> None:
     minimise(problem("rbf", 0, 1, "square"), 1, 0.0)
     assert machine_code.own_code(REFINEMENT) is machine_code.own_code(REFINEMENT)
-    assert machine_code.own_code(REFINEMENT) is not machine_code.own_code()
+    assert machine_code.own_code(REFINEMENT) is not machine_code.own_code(ENGINE)
     assert machine_code.own_code(REFINEMENT).is_there()
 
 

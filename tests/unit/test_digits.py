@@ -14,6 +14,7 @@ from dcpred_tasks.engine import machine_code, packing, tiles
 from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.engine.layout import PARTS, STEP
 from dcpred_tasks.engine.machine_code import MachineCode, Target, host, own_code
+from dcpred_tasks.engine.native_modules import ENGINE
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model
 from support import processes
@@ -34,7 +35,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> MachineCode:
     """Sums of digits by plain operations, for processors without tiles too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machine_code, "OWN", WITHOUT_TILES)
-        code = MachineCode(own_code().bitcode, Target(host().cpu, host().features))
+        code = MachineCode(own_code(ENGINE).bitcode, Target(host().cpu, host().features))
         code.folders = [tmp_path_factory.mktemp("cache")]  # Others may hold this machine's own code.
         code.entry()
     assert code.has_compiled
@@ -128,7 +129,7 @@ def test_it_is_the_definition(plain: MachineCode) -> None:
 @needs_tiles
 def test_tiles_and_plain_operations_give_the_same_bits(plain: MachineCode) -> None:
     """And so does machine code for a level: it has the same function."""
-    level = MachineCode(own_code().bitcode, Target("x86-64-v3"))
+    level = MachineCode(own_code(ENGINE).bitcode, Target("x86-64-v3"))
     for model, X in cases():
         right = Engine(model).score(X)
         for code in (plain, level):
@@ -240,7 +241,7 @@ def test_nothing_is_read_outside_of_arrays(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize(("target", "there"), [(Target("x86-64-v3"), True), (Target("generic"), False)])
 def test_every_x86_processor_has_the_function(target: Target, there: bool) -> None:
-    module = binding.parse_bitcode(own_code().bitcode)
+    module = binding.parse_bitcode(own_code(ENGINE).bitcode)
     machine_code.link_native(module, target.has)
     module.verify()
     text = {each.name: str(each) for each in module.functions if each.name in machine_code.NAMES}

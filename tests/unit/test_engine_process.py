@@ -16,10 +16,9 @@ import pytest
 
 from dcpred_tasks.engine import machine_code
 from dcpred_tasks.engine.engine import Engine
-from dcpred_tasks.engine.machine_code import BITCODE, FOLDER, MachineCode, Target
+from dcpred_tasks.engine.machine_code import MachineCode, Target
+from dcpred_tasks.engine.native_modules import BITCODES, ENGINE, NATIVE
 from dcpred_tasks.errors import RefusedError
-from dcpred_tasks.native.building import BITCODES
-from dcpred_tasks.native.building import FOLDER as NATIVE
 from support import processes
 from support.arm import check_arm
 from support.caches import with_cache
@@ -34,11 +33,12 @@ print(digest())
 """
 HAS_COMPILED = """
 from dcpred_tasks.engine.machine_code import own_code
-print(own_code().has_compiled)
+from dcpred_tasks.engine.native_modules import ENGINE
+print(own_code(ENGINE).has_compiled)
 """
 OTHER_CODE = """
 from dcpred_tasks.engine import engine
-engine.own_code = lambda: native
+engine.own_code = lambda of: native
 """
 OUT_OF_BOUNDS = """
 from dcpred_tasks.engine.engine import Engine
@@ -143,9 +143,9 @@ def compile_twice(folder: Path) -> None:
 
 
 def test_the_bitcode_is_of_these_sources(tmp_path: Path) -> None:
-    check_made_anew(machine_code.ENGINE, tmp_path)
+    check_made_anew(ENGINE, tmp_path)
     headers = {path.name for path in NATIVE.glob("*.h")}
-    taken = {path.name for bitcode in BITCODES for path in bitcode.sources}
+    taken = {path.name for bitcode in BITCODES for path in bitcode.read_sources()}
     assert headers <= taken
 
 
@@ -169,13 +169,12 @@ def test_no_index_leaves_its_array_in_a_part_of_the_cases(tmp_path: Path) -> Non
     assert said(done) == "checked"
 
 
-def test_changed_sources_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_sources_are_told(tmp_path: Path) -> None:
     changed = tmp_path / "layout.py"
     changed.write_text("LANES = 8\n")
-    sources = (changed, *machine_code.SOURCES[1:])
-    monkeypatch.setattr(machine_code, "ENGINE", machine_code.ENGINE._replace(sources=sources))
+    other = ENGINE._replace(sources=(changed, *ENGINE.sources[1:]))
     with pytest.raises(RefusedError, match=r"Run python -m dcpred_tasks\.native"):
-        machine_code.own_code()
+        machine_code.own_code(other)
 
 
 def test_other_arguments_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +189,7 @@ def test_another_processor_gives_the_same_bits(warm: Path, tmp_path: Path) -> No
     """The baseline of all x86 processors with fused multiply-adds: vectors of 256 bits, and code that is
     tuned for none of them. A processor by name, such as haswell, has the same vectors and another tuning.
     """
-    code = MachineCode((FOLDER / BITCODE).read_bytes(), Target("x86-64-v3"))
+    code = MachineCode(ENGINE.code, Target("x86-64-v3"))
     assert digest(code) == (warm / "digest").read_text()
 
 
@@ -344,4 +343,4 @@ def test_nothing_is_read_outside_the_rows(warm: Path) -> None:
 
 @pytest.mark.parametrize("cpu", ["generic", pytest.param("neoverse-n1", marks=pytest.mark.long)])
 def test_it_compiles_for_arm(cpu: str) -> None:
-    check_arm((FOLDER / BITCODE).read_bytes(), cpu, {"exp", "pow", "memset", "memcpy", "memmove"})
+    check_arm(ENGINE.code, cpu, {"exp", "pow", "memset", "memcpy", "memmove"})

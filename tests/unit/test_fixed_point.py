@@ -21,6 +21,7 @@ from dcpred_tasks.engine.machine_code import (
     host,
     own_code,
 )
+from dcpred_tasks.engine.native_modules import ENGINE
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.scaling import Scaling
@@ -42,7 +43,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> MachineCode:
     """The walk by whole numbers, by plain operations."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machine_code, "OWN", EVERYWHERE)
-        code = MachineCode(own_code().bitcode, Target(host().cpu, host().features))
+        code = MachineCode(own_code(ENGINE).bitcode, Target(host().cpu, host().features))
         code.folders = [tmp_path_factory.mktemp("cache")]  # Others may hold this machine's own code.
         code.entry()
     assert code.has_compiled
@@ -217,7 +218,7 @@ def wide_cases() -> list[tuple[Model, Any]]:
 
 def test_plain_operations_give_the_same_bits(plain: MachineCode) -> None:
     """And so does a walk without whole numbers, a group of landmarks at a time."""
-    without = MachineCode(own_code().bitcode, Target("x86-64-v3"))
+    without = MachineCode(own_code(ENGINE).bitcode, Target("x86-64-v3"))
     assert not {"avx512f", "avx512vnni"} & without.target.has
     for model, X in [*wide_cases(), *list(fixed_cases())[-20::3]]:
         right = Engine(model).score(X)
@@ -246,7 +247,7 @@ def test_wide_cases_are_the_definition() -> None:
     ],
 )
 def test_processors_get_their_own(target: Target, pairs: bool, wide: bool) -> None:
-    module = binding.parse_bitcode(own_code().bitcode)
+    module = binding.parse_bitcode(own_code(ENGINE).bitcode)
     machine_code.link_native(module, target.has)
     module.verify()
     text = {each.name: str(each) for each in module.functions if each.name in machine_code.NAMES}

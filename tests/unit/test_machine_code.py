@@ -27,9 +27,10 @@ import pytest
 from llvmlite import binding
 
 from dcpred import DCPredRegressor, load_model
-from dcpred_tasks.engine import compiler, engine, layout, machine_code, tiles
+from dcpred_tasks.engine import compiler, engine, layout, machine_code, native_modules, tiles
 from dcpred_tasks.engine.compiler import CompilerError
-from dcpred_tasks.engine.machine_code import Bitcode, MachineCode, Target, host
+from dcpred_tasks.engine.machine_code import MachineCode, Target, host
+from dcpred_tasks.engine.native_modules import REFINEMENT, Bitcode
 from dcpred_tasks.errors import RefusedError, ResourceError, SettingsError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.scoring import scorer
@@ -83,7 +84,7 @@ def packed(twice: bytes, tmp_path: Path) -> Bitcode:
     package = Bitcode(tmp_path / "package", "twice", "score", ())
     package.folder.mkdir()
     (package.folder / "twice.bc").write_bytes(twice)
-    made_of = {"sources": machine_code.fingerprint_of_sources(package), "arguments": ""}
+    made_of = {"sources": machine_code.fingerprint_of_sources(package), "functions": {}}
     (package.folder / "twice.json").write_text(json.dumps(made_of))
     return package
 
@@ -302,7 +303,7 @@ def test_a_level_that_the_processor_lacks_is_refused(fresh: None, monkeypatch: p
     features = dict.fromkeys(machine_code.LEVELS["x86-64-v3"], True)
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: features)
     with pytest.raises(SettingsError, match=r"x86-64-v4, which NUMBA_CPU_NAME requests: .* lacks avx512bw"):
-        machine_code.own_code()
+        machine_code.own_code(engine.ENGINE)
 
 
 def test_machine_code_that_cannot_be_kept_is_told(packed: Bitcode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,10 +329,10 @@ def test_code_of_other_versions_that_nobody_uses_is_removed(twice: bytes, tmp_pa
         return cache / name
 
     old = folder(f"dcpred-{'0' * 16}", "x.o", "x.lock", "x.o.abc.partial")
-    bitcode = Path(machine_code.__file__).parents[1] / "training" / "refinement.bc"
+    bitcode = REFINEMENT.code
     kept = [
         folder(f"dcpred-{'1' * 16}", "x.o", seconds=age - 2 * 86_400),
-        folder(machine_code._name_of(bitcode.read_bytes()), "x.o"),
+        folder(machine_code._name_of(bitcode), "x.o"),
         folder("dcpred-notes", "x.o"),
         folder("other", "x.o"),
     ]
@@ -374,17 +375,17 @@ def test_compiling_meanwhile(fresh: None, monkeypatch: pytest.MonkeyPatch) -> No
     real = scorer.Popen
     monkeypatch.setattr(scorer, "Popen", lambda *a, **k: begun.append(a) or real(*a, **k))
     with scorer.compiled_ahead():
-        processes.wait_until(machine_code.own_code().is_there)
+        processes.wait_until(machine_code.own_code(engine.ENGINE).is_there)
     with scorer.compiled_ahead():
         pass
     assert len(begun) == 1
-    assert not machine_code.own_code().has_compiled
+    assert not machine_code.own_code(engine.ENGINE).has_compiled
 
 
 def test_nobody_waits_for_what_compiles_when_all_is_done(fresh: None) -> None:
     with scorer.compiled_ahead():
         pass
-    assert not machine_code.own_code().is_there()
+    assert not machine_code.own_code(engine.ENGINE).is_there()
 
 
 def test_threads_share_what_one_compiles(twice: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,13 +435,13 @@ def test_where_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_words_are_what_lies_in_memory() -> None:
     rows = np.arange(6.0).reshape(2, 3)
-    found = list(engine.words((True, -1, 1.0, np.float32(1.0), rows)))
+    found = list(native_modules.words((True, -1, 1.0, np.float32(1.0), rows)))
     assert found == [1, -1, 0x3FF0000000000000, 0x3FF0000000000000, rows.ctypes.data, 6]
 
 
 def test_other_types_have_another_description() -> None:
     values = [1, 1.0, True, np.float32(1), np.zeros(1), np.zeros(1, np.float32)]
-    assert len({engine.described(value) for value in values}) == len(values)
+    assert len({native_modules.described(value) for value in values}) == len(values)
 
 
 # -- in processes of their own -------------------------------------------------------------------------------
@@ -707,7 +708,7 @@ def test_few_passes_leave_no_call_of_what_a_processor_has() -> None:
     """They put it in place as all passes do, and code that it decides against is left out."""
     sizes = []
     for quick in (True, False):
-        code = machine_code.compile_bitcode(machine_code.own_code().bitcode, host(), quick)
+        code = machine_code.compile_bitcode(machine_code.own_code(engine.ENGINE).bitcode, host(), quick)
         names = binding.ObjectFileRef.from_data(code).sections()
         sizes.append(sum(section.size() for section in names if section.is_text()))
         assert b"has_wide_vectors" not in code
@@ -750,7 +751,7 @@ def test_whatever_fails_in_llvm_numpy_scores(
 def small_engines(fresh: None, packed: Bitcode, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine and refinement of a process that has just begun, with code that compiles at once."""
     monkeypatch.setattr(compiler, "_failures", {})
-    monkeypatch.setattr(machine_code, "ENGINE", packed)
+    monkeypatch.setattr(engine, "ENGINE", packed)
     monkeypatch.setattr(compiled_refinement, "REFINEMENT", packed)
 
 
@@ -887,7 +888,7 @@ def test_a_processor_without_fma_scores_by_numpy(fresh: None, monkeypatch: pytes
     monkeypatch.setattr(machine_code.llvm, "get_host_cpu_features", lambda: features)
     monkeypatch.setattr(machine_code.llvm, "get_process_triple", lambda: "x86_64-unknown-linux-gnu")
     with pytest.raises(CompilerError, match="lacks fma"):
-        machine_code.own_code()
+        machine_code.own_code(engine.ENGINE)
 
 
 @pytest.mark.parametrize(("planned", "here"), [(None, "numpy"), ("numpy", None), ("tiles", None)])
@@ -960,7 +961,7 @@ def test_other_leaf_models_are_scored_without_a_compiler_as_with_one(
 def test_a_damaged_installation_is_refused_in_one_sentence_and_inspected(
     small_engines: None, packed: Bitcode, left: str | None
 ) -> None:
-    machine_code._made_of.cache_clear()
+    machine_code.made_of.cache_clear()
     file = packed.folder / "twice.json"
     file.unlink() if left is None else file.write_text(left)
     with pytest.raises(RefusedError, match=r"twice\.json: it is missing or damaged\. .*install dcpred again"):
@@ -969,6 +970,6 @@ def test_a_damaged_installation_is_refused_in_one_sentence_and_inspected(
 
 
 def test_a_model_is_inspected_where_sources_are_newer(small_engines: None, packed: Bitcode) -> None:
-    machine_code._made_of.cache_clear()
-    (packed.folder / "twice.json").write_text('{"sources": "of others", "arguments": ""}')
+    machine_code.made_of.cache_clear()
+    (packed.folder / "twice.json").write_text('{"sources": "of others", "functions": {}}')
     assert "was built from other sources" in scorer.described(random_model(0))

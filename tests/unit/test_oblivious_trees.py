@@ -26,10 +26,11 @@ from dcpred.reports.report import _cost
 from dcpred.serving.cost import cost_parts, predict_cost
 from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
 from dcpred_tasks.artifacts.model_layout import check_model
-from dcpred_tasks.engine import tree_engine
+from dcpred_tasks.engine import machine_code, tree_engine
 from dcpred_tasks.engine.engine import Engine
-from dcpred_tasks.engine.machine_code import FOLDER, MachineCode, Target
-from dcpred_tasks.engine.tree_engine import BLOCK_TREES, LARGEST_SUM, TREES, blocks, search_tree
+from dcpred_tasks.engine.machine_code import MachineCode, Target
+from dcpred_tasks.engine.native_modules import TREES
+from dcpred_tasks.engine.tree_engine import BLOCK_TREES, LARGEST_SUM, blocks, search_tree
 from dcpred_tasks.errors import ResourceError, SettingsError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.kernels import Kernel
@@ -101,8 +102,8 @@ def test_other_processors_and_threads_give_the_same_bits(monkeypatch: pytest.Mon
     with ThreadPoolExecutor(4) as pool:
         for mine, other in zip(own, pool.map(lambda i: several[i].engine(X[i]), range(8)), strict=True):
             np.testing.assert_array_equal(mine, other)
-    code = MachineCode((FOLDER / "trees.bc").read_bytes(), Target("x86-64-v3"), entry=TREES.entry, quick=True)
-    monkeypatch.setattr(tree_engine, "own_code", lambda of: code)
+    code = MachineCode(TREES.code, Target("x86-64-v3"), entry=TREES.entry, quick=True)
+    monkeypatch.setattr(machine_code, "own_code", lambda of: code)
     for trees, rows, mine in zip(several, X, own, strict=True):
         np.testing.assert_array_equal(trees.engine(rows), mine)
 
@@ -112,7 +113,7 @@ def test_the_bitcode_is_of_these_sources(tmp_path: Path) -> None:
 
 
 def test_it_compiles_for_arm() -> None:
-    check_arm((FOLDER / "trees.bc").read_bytes(), "generic", {"memset", "memcpy", "memmove"}, 0)
+    check_arm(TREES.code, "generic", {"memset", "memcpy", "memmove"}, 0)
 
 
 CHECKED = (
@@ -120,11 +121,11 @@ CHECKED = (
     + """
 import dask.array as da
 import numpy as np
-from dcpred_tasks.engine import tree_engine
+from dcpred_tasks.engine import machine_code, tree_engine
 from dcpred_tasks.training.tree_boosting import growth_arguments
 from support.trees import random_trees
 
-tree_engine.own_code = lambda of: native
+machine_code.own_code = lambda of: native
 rng = np.random.default_rng(0)
 for d, k, depth, borders, n in ((3, 1, 2, 7, 70), (20, 2, 8, 254, 9), (17, 1, 6, 30, 1)):
     trees, X = random_trees(0, d, k, 40, depth, borders), rng.normal(size=(n, d))
@@ -132,11 +133,11 @@ for d, k, depth, borders, n in ((3, 1, 2, 7, 70), (20, 2, 8, 254, 9), (17, 1, 6,
     bins, rows = rng.integers(0, 30, (n, d)).astype(np.uint8), np.arange(n)
     slope, curvature = rng.normal(size=(n, k)), rng.random((n, k))
     handed = growth_arguments(bins, slope, curvature, rows, np.arange(d), depth, 1.0)
-    tree_engine.call(handed, "grow", "grow")
+    tree_engine.call(handed)
     for name in ("histograms", "gains", "below") if n == 70 else ():
         short = handed.room._replace(**{name: getattr(handed.room, name)[:-1]})
         try:
-            tree_engine.call(handed._replace(room=short), "grow", "grow")
+            tree_engine.call(handed._replace(room=short))
             print(name)
         except IndexError:
             pass
@@ -289,7 +290,7 @@ def test_a_tree_grows_as_the_definition_says(
     slope, curvature = rng.normal(size=(n, n_outputs)), rng.random((n, n_outputs))
     rows, columns = rng.permutation(n)[: n // 2 + 1], np.sort(rng.permutation(d)[: d // 2 + 1])
     handed = growth_arguments(bins, slope, curvature, rows, columns, depth, 1.0)
-    tree_engine.call(handed, "grow", "grow")
+    tree_engine.call(handed)
     whole = handed.growth.gradient.reshape(n, n_outputs, 2).astype(np.int64)
     feature, least = grown(bins, whole, rows, columns, depth, handed.growth.ridge)
     assert handed.room.feature.tolist() == feature

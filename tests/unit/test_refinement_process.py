@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dcpred_tasks.training.compiled_refinement import FOLDER, REFINEMENT
+from dcpred_tasks.engine.native_modules import REFINEMENT
 from support import processes
 from support.arm import check_arm
 from support.caches import with_cache
@@ -16,11 +16,13 @@ REFINED = (
     HERE
     + """
 import numpy as np
+from dcpred_tasks.engine import machine_code
+from dcpred_tasks.engine.native_modules import REFINEMENT
 from dcpred_tasks.model.kernels import KERNELS
 from dcpred_tasks.training import compiled_refinement as ours
 from support.objectives import LOSSES, near, problem
 
-ours.own_code = lambda of: native
+machine_code.own_code = lambda of: native
 for loss in LOSSES:
     for kernel in KERNELS:
         for n, m, d, k, products in SHAPES:
@@ -39,12 +41,12 @@ for trials in (0, 3):
 """
 )
 IS_CAUGHT = """
-def is_caught(handed, part, name, *entry):
+def is_caught(handed, part, name):
     values = handed._asdict()[part]
     lost = 17 if name in ("x", "weight", "goals") else 1
     short = values._replace(**{name: values._asdict()[name][:-lost]})
     try:
-        ours.prepared(handed._replace(**{part: short}), *entry)()
+        machine_code.prepared(REFINEMENT, handed._replace(**{part: short}))()
     except IndexError:
         return True
 """
@@ -63,7 +65,7 @@ for kernel in KERNELS:
                     print(kernel, name)
 """
 CAUGHT += """
-SEARCH = ("rows", "own", "pool", "limit", "distance", "number", "given", "source", "root", "used")
+SEARCH = ("rows", "pool_row", "pool", "limit", "distance", "number", "given", "source", "root", "used")
 pool = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32)
 search = ours.SearchArguments(ours.new_search(9, pool, np.ones(3), 4))
 CLUSTERED = ("rows", "weight", "first", "strips", "middle", "factors", "label", "sums", "totals", "centres")
@@ -71,14 +73,14 @@ drawn = np.full((9, 2), 0.5)
 centred = ours.ClusteringArguments(ours.new_clustering(pool, np.ones(300), np.zeros(9, int), drawn, 5, 1e-4))
 passes = ours.arguments(batched, 4, 0.0, np.full(batched.at[-1], 0.1), 2)
 passes.room.order[:] = np.arange(300)
-for handed, part, names, entry in (
-    (search, "search", SEARCH, ("nearest", "search")),
-    (centred, "clustering", (*CLUSTERED, "draws", "closest", "distance"), ("cluster", "clustering")),
-    (passes, "p", ("rates", "x", "goals", "weight"), ()),
-    (passes, "room", ("adam", "batch_x", "batch_weight", "batch_goals", "direction", "trial"), ()),
+for handed, part, names in (
+    (search, "search", SEARCH),
+    (centred, "clustering", (*CLUSTERED, "draws", "closest", "distance")),
+    (passes, "p", ("rates", "x", "goals", "weight")),
+    (passes, "room", ("adam", "batch_x", "batch_weight", "batch_goals", "direction", "trial")),
 ):
     for name in names:
-        if not is_caught(handed, part, name, *entry):
+        if not is_caught(handed, part, name):
             print(part, name)
 """
 CHECKED = f"SHAPES = {SHAPES}{REFINED}{IS_CAUGHT}{CAUGHT}"
@@ -115,4 +117,4 @@ def test_no_index_leaves_its_array_in_half_of_the_shapes(tmp_path: Path) -> None
 
 
 def test_it_compiles_for_arm() -> None:
-    check_arm((FOLDER / "refinement.bc").read_bytes(), "generic", {"exp", "memset", "memcpy", "memmove"})
+    check_arm(REFINEMENT.code, "generic", {"exp", "memset", "memcpy", "memmove"})

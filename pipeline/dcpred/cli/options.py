@@ -54,9 +54,10 @@ def surroundings() -> list[str]:
         f"temporary files lie in {tempfile.gettempdir()}",
     ]
     with suppress(ImportError, RefusedError):  # Machine code needs LLVM and a complete installation.
-        from dcpred_tasks.engine import machine_code
+        from dcpred_tasks.engine.machine_code import own_code
+        from dcpred_tasks.engine.native_modules import ENGINE
 
-        if places := machine_code.own_code(machine_code.ENGINE).places():
+        if places := own_code(ENGINE).places():
             facts.append(f"machine code of the engine lies in {places[0]}")
     return facts
 

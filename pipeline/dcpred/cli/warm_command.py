@@ -9,10 +9,9 @@ from typing import Any
 import click
 
 from dcpred.cli.options import emit, json_option, reports_errors
-from dcpred_tasks.engine.machine_code import ENGINE, pinned, warm
-from dcpred_tasks.engine.tree_engine import TREES
+from dcpred_tasks.engine.machine_code import pinned, warm
+from dcpred_tasks.engine.native_modules import BITCODES
 from dcpred_tasks.result_fields import result_class, result_field
-from dcpred_tasks.training.compiled_refinement import REFINEMENT
 
 
 @result_class
@@ -63,7 +62,7 @@ def warm_command(targets: tuple[str, ...], as_json: bool) -> None:
     there can make you run their code.
     """
     begin, made, named = time.perf_counter(), [], pinned()
-    for name, bitcode in product(targets or (named.cpu if named else "host",), (ENGINE, REFINEMENT, TREES)):
+    for name, bitcode in product(targets or (named.cpu if named else "host",), BITCODES):
         code = warm(name, bitcode)
         made.append(WarmCode(name, bitcode.name, code.has_compiled, str(code.places()[0])))
     off = os.environ.get("DCPRED_NO_COMPILER", "") not in ("", "0")

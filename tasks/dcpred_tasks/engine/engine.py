@@ -1,8 +1,6 @@
 """The compiled engine: scores of rows by machine code."""
 
-import struct
 import threading
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,9 +32,10 @@ from dcpred_tasks.engine.layout import (
     raw_gaps,
     tree_of,
 )
-from dcpred_tasks.engine.machine_code import BITCODE, REMAKE, MachineCode, made_of, own_code
+from dcpred_tasks.engine.machine_code import MachineCode, check_taken, load, own_code
+from dcpred_tasks.engine.native_modules import ENGINE, taken_by, words
 from dcpred_tasks.engine.packing import Packed, pack
-from dcpred_tasks.errors import DataError, RefusedError
+from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model, Scores, check_rows
 from dcpred_tasks.model.kernels import FAMILIES
 from dcpred_tasks.model.term import offset_of
@@ -135,34 +134,6 @@ def exact_arrays(model: Model, columns: Columns | None = None) -> Exact:
 def _own(values: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
     """A flat, writable copy: one type for the compiler, whatever the arrays were read from."""
     return np.array(values, dtype, order="C").ravel()
-
-
-def words(value: Any) -> Iterator[int]:
-    """The words of an integer, a float, a single, an array, or a named tuple of such.
-
-    An array is its address and its size.
-    """
-    if isinstance(value, tuple):
-        for part in value:
-            yield from words(part)
-    elif isinstance(value, np.ndarray):
-        yield from (value.__array_interface__["data"][0], value.size)
-    elif isinstance(value, float | np.float32):
-        yield from struct.unpack("<q", struct.pack("<d", value))
-    else:
-        yield int(value)
-
-
-def described(value: Any) -> str:
-    """Names and types of the argument of `words`. Compiled code only reads words of its own description."""
-    if isinstance(value, tuple):
-        fields = getattr(value, "_fields", range(len(value)))
-        parts = (f"{name}: {described(part)}" for name, part in zip(fields, value, strict=True))
-        return f"{type(value).__name__}({', '.join(parts)})"
-    if isinstance(value, np.ndarray):
-        assert value.flags.c_contiguous
-        return f"{value.dtype.str}[:]"
-    return type(value).__name__
 
 
 DESCENT_BYTES = 2**20  # converted rows of a descent tile: half of a second-level cache of 2 MiB
@@ -277,15 +248,15 @@ class Room(NamedTuple):
 
 def is_compiled() -> bool:
     """Whether machine code exists, in this process or on disk."""
-    return own_code().is_there()
+    return own_code(ENGINE).is_there()
 
 
 def check() -> None:
     """Compile the engine if necessary, and load it. Raises CompilerError."""
-    own_code().entry()
-    made_of()
+    load(ENGINE)
 
 
+@taken_by(ENGINE)
 class Arguments(NamedTuple):
     """The arguments of compiled code: `score` of native/engine.cpp."""
 
@@ -307,7 +278,7 @@ class Engine:
 
     def __init__(self, model: Model, code: MachineCode | None = None) -> None:
         """Raises CompilerError without machine code for this processor."""
-        self._code = code or own_code()
+        self._code = code or own_code(ENGINE)
         self._code.entry()
         self.packed: Packed = pack(model)
         self.exact: Exact = exact_arrays(model, self.packed.columns)
@@ -396,8 +367,7 @@ class Engine:
         sizes = self.descent_rows, self.leaf_rows
         if getattr(self._kept, "sizes", None) != sizes:
             arguments = self.arguments(np.empty((0, self.packed.n_features), np.float32))
-            if described(arguments) != made_of()["arguments"]:
-                raise RefusedError(f"Cannot score rows: {BITCODE} was made for other arguments. {REMAKE}.")
+            check_taken(ENGINE, arguments)
             fixed = list(words(arguments[:5]))
             self._kept.block = len(fixed), np.array(list(words(arguments)), np.int64)
             self._kept.arguments, self._kept.sizes = arguments, sizes

@@ -18,9 +18,11 @@ from typing import Any, NamedTuple, NoReturn
 from uuid import uuid4
 
 import llvmlite.binding as llvm
+import numpy as np
 
 from dcpred_tasks.engine import tiles
 from dcpred_tasks.engine.compiler import CompilerError, Turn, errors_of_llvm
+from dcpred_tasks.engine.native_modules import ENGINE, NAMES_OF_FUNCTIONS, Bitcode, described, words
 from dcpred_tasks.errors import RefusedError, ResourceError, SettingsError
 from dcpred_tasks.process import NON_BLOCKING, at_fork, lock_file, user_number
 
@@ -155,7 +157,6 @@ def _own_features() -> set[str]:
 
 
 FOLDER = Path(__file__).parent
-BITCODE, ENTRY = "engine.bc", "score"
 PATIENCE_SECONDS = 600.0  # longest wait for another process that compiles (five seconds on an idle core)
 LOOK_SECONDS = 0.1  # time between two checks
 WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -165,42 +166,6 @@ KEPT_SECONDS = 30 * DAY_SECONDS  # unused machine code of other versions is remo
 NAME_OF_FOLDER = re.compile("dcpred-[0-9a-f]{16}")
 KEPT_SUFFIXES = {".o", ".lock", ".partial"}
 
-
-class Bitcode(NamedTuple):
-    """Bitcode of the package, with its entry and sources."""
-
-    folder: Path
-    name: str
-    """NAME.bc holds it, NAME.json the digest of its sources."""
-    entry: str
-    """The entry, which takes the address of its arguments and returns 0."""
-    sources: tuple[Path, ...]
-    """Its sources. Names and types of the arguments are also compared."""
-    quick: bool = False
-    """Whether few passes suffice where it runs: it has no loop to vectorise."""
-
-    @property
-    def remake(self) -> str:
-        return "Run python -m dcpred_tasks.native, which needs ziglang (pip install ziglang)"
-
-
-def native_sources(name: str, *headers: str) -> tuple[Path, ...]:
-    """NAME.cpp and its headers."""
-    folder = FOLDER.parent / "native"
-    return folder / f"{name}.cpp", *(folder / f"{h}.h" for h in (*headers, "vectors", f"{name}_layout"))
-
-
-SOURCES = (
-    FOLDER / "layout.py",
-    FOLDER.parent / "dtypes.py",
-    *native_sources(
-        "engine",
-        *("columns", "conversion", "digits", "elements", "exact", "fixed", "kernel_values", "kernels"),
-        *("leaves", "maps", "native_ops", "products", "walk"),
-    ),
-)
-ENGINE = Bitcode(FOLDER, "engine", ENTRY, SOURCES, quick=True)
-REMAKE = ENGINE.remake
 
 Entry = Callable[[int], int]
 
@@ -221,7 +186,7 @@ class MachineCode:
     """
 
     def __init__(
-        self, bitcode: bytes, target: Target, *others: Target, entry: str = ENTRY, quick: bool = False
+        self, bitcode: bytes, target: Target, *others: Target, entry: str = ENGINE.entry, quick: bool = False
     ) -> None:
         """others  processors whose machine code also serves where it exists
         entry   the name of the function that is called
@@ -514,17 +479,17 @@ def _load(code: bytes, entry: str) -> Entry:
 # -- what comes with the package -----------------------------------------------------------------------------
 
 
-def fingerprint_of_sources(of: Bitcode | None = None) -> str:
-    """A digest of the sources of the bitcode, by default the engine's. Raises OSError without sources."""
-    return _digest(b"\0".join(source.read_bytes() for source in (of or ENGINE).sources))
+def fingerprint_of_sources(of: Bitcode) -> str:
+    """A digest of the sources of bitcode. Raises OSError without sources."""
+    return _digest(b"\0".join(of.read_sources().values()))
 
 
-def own_code(of: Bitcode | None = None) -> MachineCode:
-    """The machine code of bitcode, by default the engine's, for this processor. Raises RefusedError where the
-    bitcode was built from other sources, which the user has changed since.
+def own_code(of: Bitcode) -> MachineCode:
+    """The machine code of bitcode for this processor. Raises RefusedError where the bitcode was built from
+    other sources, which the user has changed since.
     """
     with _ONE_THREAD:
-        return _own_code(of or ENGINE)
+        return _own_code(of)
 
 
 _ONE_THREAD = Turn()
@@ -533,7 +498,7 @@ _ONE_THREAD = Turn()
 @lru_cache
 def _own_code(of: Bitcode) -> MachineCode:
     _check_made_of(of)
-    bitcode = (of.folder / f"{of.name}.bc").read_bytes()
+    bitcode = of.code
     with errors_of_llvm():
         check_is_fast()
         if target := pinned():
@@ -551,17 +516,15 @@ def _check_made_of(of: Bitcode) -> None:
             )
 
 
-def warm(name: str, of: Bitcode | None = None) -> MachineCode:
-    """Machine code of bitcode, by default the engine's, for "host" or a level (as pinned, if it is), compiled
-    if necessary, in the first writable cache folder. Raises SettingsError for another name, ResourceError
-    where it cannot be cached.
+def warm(name: str, of: Bitcode) -> MachineCode:
+    """Machine code for "host" or a level (as pinned, if it is), compiled if necessary, in the first writable
+    cache folder. Raises SettingsError for another name, ResourceError where it cannot be cached.
     """
     if name != "host" and name not in LEVELS:
         raise SettingsError(
             f"Cannot make machine code for {name}: the choices are host, {' and '.join(LEVELS)}. Use one of"
             " them."
         )
-    of = of or ENGINE
     _check_made_of(of)
     with errors_of_llvm():
         return _warm(name, of)
@@ -571,9 +534,7 @@ def _warm(name: str, of: Bitcode) -> MachineCode:
     known = {"host": host(), **{level: Target(level) for level in LEVELS}}
     if target := pinned():
         known[target.cpu] = target
-    code = MachineCode(
-        (of.folder / f"{of.name}.bc").read_bytes(), known[name], entry=of.entry, quick=of.quick
-    )
+    code = MachineCode(of.code, known[name], entry=of.entry, quick=of.quick)
     code.folders = code.folders[:1]
     code.make()
     if code.cached() is None:
@@ -584,23 +545,45 @@ def _warm(name: str, of: Bitcode) -> MachineCode:
     return code
 
 
-def made_of(of: Bitcode | None = None) -> Any:
-    """The content of its .json: fingerprint of sources, description of arguments, versions."""
-    return _made_of(of or ENGINE)
-
-
 @lru_cache
-def _made_of(of: Bitcode) -> Any:
+def made_of(of: Bitcode) -> Any:
+    """The content of its .json: fingerprint of sources, what each function takes, versions."""
     file = of.folder / f"{of.name}.json"
     content = None
     with suppress(ValueError, FileNotFoundError):
         content = json.loads(file.read_text(encoding="utf-8"))
-    if not (isinstance(content, dict) and {"sources", "arguments"} <= content.keys()):
+    if not (isinstance(content, dict) and {"sources", "functions"} <= content.keys()):
         raise RefusedError(
             f"Cannot use {file}: it is missing or damaged. {of.remake}, or install dcpred again."
         )
     return content
 
 
+def load(of: Bitcode) -> None:
+    """Compile bitcode, unless that is done, and load it. Raises CompilerError."""
+    own_code(of).entry()
+    made_of(of)
+
+
+def check_taken(of: Bitcode, arguments: tuple[Any, ...]) -> None:
+    """Raise RefusedError where the bitcode was made for other arguments."""
+    if described(arguments) != made_of(of)["functions"].get(NAMES_OF_FUNCTIONS[type(arguments)]):
+        raise RefusedError(f"Cannot use {of.name}.bc: it was made for other arguments. {of.remake}.")
+
+
+def prepared(of: Bitcode, arguments: tuple[Any, ...]) -> Callable[[], None]:
+    """Compiled code with its arguments, to be run as often as needed while these live."""
+    check_taken(of, arguments)
+    block = np.array(list(words(arguments)), np.int64)
+    function = own_code(of).entry(NAMES_OF_FUNCTIONS[type(arguments)])
+
+    def run() -> None:
+        code = function(block.__array_interface__["data"][0])
+        if code != 0:
+            raise IndexError(f"compiled code left an array, and ended with status {code}")
+
+    return run
+
+
 if __name__ == "__main__":  # The command of scoring.scorer.compiled_ahead.
-    own_code().make()
+    own_code(ENGINE).make()

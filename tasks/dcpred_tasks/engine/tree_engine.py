@@ -11,18 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.engine.engine import described, words
 from dcpred_tasks.engine.layout import LANES, Source, aligned, aligned_empty, dtype_code
-from dcpred_tasks.engine.machine_code import FOLDER, Bitcode, made_of, native_sources, own_code
-from dcpred_tasks.errors import RefusedError
+from dcpred_tasks.engine.machine_code import load, prepared
+from dcpred_tasks.engine.native_modules import TREES, taken_by
 
-TREES = Bitcode(
-    FOLDER,
-    "trees",
-    "tree_values",
-    (FOLDER / "tree_engine.py", *native_sources("trees", "elements", "permutes", "growth")),
-    quick=True,
-)
 STRIP_ROWS = 64  # rows that go through all trees together
 BLOCK_TREES = 32  # most trees whose leaf numbers are held, and whose values are summed in 16 bits
 FEWEST_LEAVES = 64  # Leaves of a tree, with padding.
@@ -70,6 +62,7 @@ class Strip(NamedTuple):
     """int32 (n_outputs · STRIP_ROWS,)."""
 
 
+@taken_by(TREES)
 class Arguments(NamedTuple):
     """The arguments of `tree_values` of native/trees.cpp."""
 
@@ -139,18 +132,12 @@ class TreeEngine:
 
 def check() -> None:
     """Compile what trees need, unless that is done, and load it. Raises CompilerError."""
-    own_code(TREES).entry()
-    made_of(TREES)
+    load(TREES)
 
 
-def call(arguments: tuple[Any, ...], entry: str = "", declared: str = "arguments") -> None:
+def call(arguments: tuple[Any, ...]) -> None:
     """Run a function of the compiled code."""
-    if described(arguments) != made_of(TREES)[declared]:
-        raise RefusedError(f"Cannot use trees: trees.bc was made for other arguments. {TREES.remake}.")
-    block = np.array(list(words(arguments)), np.int64)
-    code = own_code(TREES).entry(entry)(block.__array_interface__["data"][0])
-    if code != 0:
-        raise IndexError(f"compiled code left an array, and ended with status {code}")
+    prepared(TREES, arguments)()
 
 
 def search_tree(borders: SingleArray) -> tuple[int, SingleArray]:

@@ -5,7 +5,8 @@ sources here, into FOLDER, by default where the package reads it. It needs `pip 
 import sys
 from pathlib import Path
 
-from dcpred_tasks.native.building import BITCODES, build
+from dcpred_tasks.engine.native_modules import BITCODES
+from dcpred_tasks.native.building import build
 
 if __name__ == "__main__":
     for bitcode in BITCODES:

@@ -15,12 +15,12 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from dcpred_tasks.dtypes import Status
-from dcpred_tasks.engine import engine, layout, tree_engine
-from dcpred_tasks.engine.machine_code import ENGINE, Bitcode, fingerprint_of_sources
-from dcpred_tasks.engine.tree_engine import TREES
+from dcpred_tasks.engine import engine, layout, tree_engine  # noqa: F401 - declares what `score` takes
+from dcpred_tasks.engine.machine_code import fingerprint_of_sources
+from dcpred_tasks.engine.native_modules import ENGINE, FUNCTIONS, NATIVE, REFINEMENT, TREES, Bitcode
 from dcpred_tasks.model import feature_map, oblivious_trees
-from dcpred_tasks.training import compiled_refinement, lbfgs, tree_boosting
-from dcpred_tasks.training.compiled_refinement import MOST_NEAR, REFINEMENT
+from dcpred_tasks.training import lbfgs, tree_boosting  # noqa: F401 - declares what `grow` takes
+from dcpred_tasks.training.compiled_refinement import MOST_NEAR
 from dcpred_tasks.training.learned_scaling import SLOPE_DECAY, SQUARE_LEFT
 from dcpred_tasks.training.objective import NEARNESS
 from dcpred_tasks.training.refinement import MEAN_DECAY, SQUARE_DECAY, TINY
@@ -83,7 +83,7 @@ def _add_struct(kind: type[Any], structs: dict[str, str]) -> None:
 
 
 def declared(kind: Any) -> str:
-    """The result of engine.described for a value of this type."""
+    """The result of native_modules.described for a value of this type."""
     if hasattr(kind, "_fields"):
         parts = (f"{name}: {declared(hint)}" for name, hint in get_type_hints(kind).items())
         return f"{kind.__name__}({', '.join(parts)})"
@@ -93,19 +93,6 @@ def declared(kind: Any) -> str:
     return f"{np.dtype(element).str}[:]"
 
 
-FOLDER = Path(__file__).parent
-BITCODES = (ENGINE, REFINEMENT, TREES)
-ARGUMENTS: dict[Bitcode, dict[str, type[Any]]] = {
-    ENGINE: {"arguments": engine.Arguments},
-    REFINEMENT: {
-        "arguments": compiled_refinement.Arguments,
-        "search": compiled_refinement.SearchArguments,
-        "learning": compiled_refinement.LearningArguments,
-        "prediction": compiled_refinement.PredictionArguments,
-        "clustering": compiled_refinement.ClusteringArguments,
-    },
-    TREES: {"arguments": tree_engine.Arguments, "grow": tree_boosting.GrowthArguments},
-}
 CONSTANTS = {
     ENGINE: vars(layout)
     | {status.name: status.value for status in Status}
@@ -146,8 +133,8 @@ OF_ONE_PROCESSOR = re.compile(r'"(target-cpu|target-features|tune-cpu|min-legal-
 
 def write_header(bitcode: Bitcode) -> None:
     """Write NAME_layout.h from named tuples and constants of Python."""
-    text = header(ARGUMENTS[bitcode].values(), CONSTANTS[bitcode])
-    (FOLDER / f"{bitcode.name}_layout.h").write_text(text, encoding="utf-8")
+    text = header(FUNCTIONS[bitcode].values(), CONSTANTS[bitcode])
+    (NATIVE / f"{bitcode.name}_layout.h").write_text(text, encoding="utf-8")
 
 
 def build(bitcode: Bitcode, folder: Path) -> None:
@@ -155,7 +142,7 @@ def build(bitcode: Bitcode, folder: Path) -> None:
     write_header(bitcode)
     made_of = {
         "sources": fingerprint_of_sources(bitcode),
-        **{name: declared(kind) for name, kind in ARGUMENTS[bitcode].items()},
+        "functions": {name: declared(arguments) for name, arguments in FUNCTIONS[bitcode].items()},
         "made_with": {name: version(name) for name in ("ziglang", "llvmlite")},
     }
     (folder / f"{bitcode.name}.bc").write_bytes(compiled(bitcode))
@@ -168,7 +155,7 @@ def compiled(bitcode: Bitcode) -> bytes:
         text = Path(folder) / "code.ll"
         command = [sys.executable, "-m", "ziglang", "c++", *COMPILE, f"{bitcode.name}.cpp", "-o", str(text)]
         cache = {"ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder}
-        subprocess.run(command, cwd=FOLDER, env={**os.environ, **cache}, check=True)
+        subprocess.run(command, cwd=NATIVE, env={**os.environ, **cache}, check=True)
         # A context of its own: names of types would else depend on what the process read before.
         code = OF_ONE_PROCESSOR.sub("", text.read_text(encoding="utf-8"))
         module = llvm.parse_assembly(code, context=llvm.create_context())

@@ -5,34 +5,22 @@ definition is tests/support/refinement_definition.py.
 The layout of rows is that of native/objective.h: 16 to a strip, with rows as lanes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import prod
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.engine.engine import described, words
 from dcpred_tasks.engine.layout import AT_ONCE, LANES, UNROLLED
-from dcpred_tasks.engine.machine_code import Bitcode, made_of, native_sources, own_code
-from dcpred_tasks.errors import RefusedError
+from dcpred_tasks.engine.machine_code import load, prepared
+from dcpred_tasks.engine.native_modules import REFINEMENT, taken_by
 from dcpred_tasks.model.kernels import FAMILIES
 from dcpred_tasks.training.lbfgs import MEMORY
 from dcpred_tasks.training.losses import beyond_one
 from dcpred_tasks.training.objective import LOG_FACTOR, LOG_GAMMA, NEARNESS, Goal, Objective
 
-FOLDER = Path(__file__).parent
-REFINEMENT = Bitcode(
-    folder=FOLDER,
-    name="refinement",
-    entry="refine",
-    sources=(
-        FOLDER / "lbfgs.py",
-        *native_sources("refinement", "objective", "scaling", "neighbours", "clusters", "losses", "kernels"),
-    ),
-)
 TILE_STRIPS = 16  # strips whose kernel values are held at a time: sums over them are in single precision
 TILE_NUMBERS = 2**16  # size of the part of a pool that all rows are compared with while it stays in a cache
 MOST_NEAR = 2 * LANES  # neighbours of a row, at most
@@ -200,6 +188,7 @@ class Room(NamedTuple):
     """float32 (strips of a batch, n_outputs, 16), as `offset`."""
 
 
+@taken_by(REFINEMENT)
 class Arguments(NamedTuple):
     """The arguments of compiled code: `refine` of native/refinement.cpp."""
 
@@ -247,6 +236,7 @@ class Search(NamedTuple):
     """int32 (n_rows, room), their numbers in the pool."""
 
 
+@taken_by(REFINEMENT, "nearest")
 class SearchArguments(NamedTuple):
     """The arguments of `nearest` of native/refinement.cpp."""
 
@@ -296,6 +286,7 @@ class Learning(NamedTuple):
     search: Search
 
 
+@taken_by(REFINEMENT, "learn")
 class LearningArguments(NamedTuple):
     """The arguments of `learn` of native/refinement.cpp."""
 
@@ -318,6 +309,7 @@ class Predictions(NamedTuple):
     """float64 (n_widths, n)."""
 
 
+@taken_by(REFINEMENT, "predict")
 class PredictionArguments(NamedTuple):
     """The arguments of `predict` of native/refinement.cpp."""
 
@@ -365,6 +357,7 @@ class Clustering(NamedTuple):
     """float64 (k, width)."""
 
 
+@taken_by(REFINEMENT, "cluster")
 class ClusteringArguments(NamedTuple):
     """The arguments of `cluster` of native/refinement.cpp."""
 
@@ -379,7 +372,7 @@ def neighbours(
     search.given[: A.size] = A.ravel()
     if pool_row is not None:
         search.pool_row[: len(A)] = pool_row
-    prepared(SearchArguments(search), "nearest", "search")()
+    prepared(REFINEMENT, SearchArguments(search))()
     numbers, squares = search.number.reshape(-1, search.room), search.distance.reshape(-1, search.room)
     return numbers[: len(A), :k].astype(np.int64), squares[: len(A), :k].copy()
 
@@ -452,7 +445,7 @@ def learned_factors(
         sums=np.zeros(d * LANES, MODEL_DTYPE),
         search=new_search(m, pool, np.ones(d), k),
     )
-    prepared(LearningArguments(learning), "learn", "learning")()
+    prepared(REFINEMENT, LearningArguments(learning))()
     return learning.mean
 
 
@@ -470,7 +463,7 @@ def predicted(squares: SingleArray, weight: FloatArray, target: FloatArray, widt
         widths=np.asarray(widths, ACC_DTYPE),
         predicted=np.empty(len(widths) * n),
     )
-    prepared(PredictionArguments(predictions), "predict", "prediction")()
+    prepared(REFINEMENT, PredictionArguments(predictions))()
     return predictions.predicted.reshape(len(widths), n)
 
 
@@ -479,7 +472,7 @@ def clusters(
 ) -> FloatArray:
     """Do what clusters.definition does."""
     clustering = new_clustering(X, weight, first, draws, steps, still)
-    prepared(ClusteringArguments(clustering), "cluster", "clustering")()
+    prepared(REFINEMENT, ClusteringArguments(clustering))()
     return clustering.centres.reshape(len(first), -1)[:, : X.shape[1]]
 
 
@@ -515,8 +508,7 @@ def new_clustering(
 
 def check() -> None:
     """Compile what refines leaves, unless that is done, and load it. Raises CompilerError."""
-    own_code(REFINEMENT).entry()
-    made_of(REFINEMENT)
+    load(REFINEMENT)
 
 
 def minimise(objective: Objective, steps: int, tolerance: float) -> FloatArray:
@@ -543,7 +535,7 @@ def stochastic(
     steps      of all passes
     """
     handed = arguments(objective, steps, 0.0, rates, n_batches)
-    run = prepared(handed)
+    run = prepared(REFINEMENT, handed)
     for order in orders:
         handed.room.order[:] = order
         run()
@@ -552,28 +544,8 @@ def stochastic(
 
 def call(handed: Arguments) -> Room:
     """Run compiled code; returns its workspace."""
-    prepared(handed)()
+    prepared(REFINEMENT, handed)()
     return handed.room
-
-
-def prepared(
-    handed: Arguments | SearchArguments | LearningArguments | PredictionArguments | ClusteringArguments,
-    entry: str = "",
-    declared: str = "arguments",
-) -> Callable[[], None]:
-    """Compiled code with its arguments, to be run as often as needed while these live."""
-    if described(handed) != made_of(REFINEMENT)[declared]:
-        raise RefusedError(
-            f"Cannot refine leaves: refinement.bc was made for other arguments. {REFINEMENT.remake}."
-        )
-    block, compiled = np.array(list(words(handed)), np.int64), own_code(REFINEMENT).entry(entry)
-
-    def run() -> None:
-        code = compiled(block.__array_interface__["data"][0])
-        if code != 0:
-            raise IndexError(f"compiled code left an array, and ended with status {code}")
-
-    return run
 
 
 def arguments(

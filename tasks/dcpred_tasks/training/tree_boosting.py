@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.engine.compiler import compiled
 from dcpred_tasks.engine.layout import LANES, aligned_empty
+from dcpred_tasks.engine.native_modules import TREES, taken_by
 from dcpred_tasks.model.oblivious_trees import NEVER, ObliviousTrees, bins_of, quantised, single
 from dcpred_tasks.row_sampling import row_hash
 from dcpred_tasks.training.losses import (
@@ -87,6 +88,7 @@ class GrowthRoom(NamedTuple):
     """uint8 (n_rows,), of all rows."""
 
 
+@taken_by(TREES, "grow")
 class GrowthArguments(NamedTuple):
     """The arguments of `grow` of native/trees.cpp."""
 
@@ -252,7 +254,7 @@ class _Boosting:
             self.settings.tree_depth,
             self._ridge,
         )
-        self.machine_code.call(arguments, "grow", "grow")
+        self.machine_code.call(arguments)
         return arguments.room
 
     def _columns(self, n_outputs: int, number: int) -> IntArray:

@@ -1,0 +1,105 @@
+"""The native modules of the package, and what each of their functions takes: declare another one here.
+
+Machine code (machine_code.py), the command that builds bitcode (native/) and `dcpred warm` read BITCODES.
+Nothing here needs LLVM: modules that declare arguments are imported without it.
+"""
+
+import re
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+Kind = TypeVar("Kind", bound=type)
+
+FOLDER = Path(__file__).parent
+NATIVE, TRAINING, DTYPES = (FOLDER.parent / name for name in ("native", "training", "dtypes.py"))
+INCLUDED = re.compile(r'^#include "(\w+\.h)"', re.MULTILINE)
+
+
+class Bitcode(NamedTuple):
+    """A native module: bitcode of the package, with its entry and sources."""
+
+    folder: Path
+    name: str
+    """NAME.bc holds it, NAME.json the digest of its sources."""
+    entry: str
+    """The entry, which takes the address of its arguments and returns 0."""
+    sources: tuple[Path, ...]
+    """Its sources, without the headers that they include. Names and types of arguments are compared, too."""
+    quick: bool = True
+    """Whether few passes suffice where it runs: it has no loop to vectorise."""
+
+    @property
+    def remake(self) -> str:
+        return "Run python -m dcpred_tasks.native, which needs ziglang (pip install ziglang)"
+
+    @property
+    def code(self) -> bytes:
+        """The content of its .bc."""
+        return (self.folder / f"{self.name}.bc").read_bytes()
+
+    def read_sources(self) -> dict[Path, bytes]:
+        """The content of the sources and of the headers that they include. Raises OSError without sources."""
+        content: dict[Path, bytes] = {}
+        paths = list(self.sources)
+        for path in paths:  # which grow
+            if path not in content:
+                content[path] = path.read_bytes()
+                paths += [path.parent / name for name in INCLUDED.findall(content[path].decode())]
+        return content
+
+
+BITCODES = ENGINE, REFINEMENT, TREES = (
+    Bitcode(FOLDER, "engine", "score", (FOLDER / "layout.py", DTYPES, NATIVE / "engine.cpp")),
+    Bitcode(
+        TRAINING, "refinement", "refine", (TRAINING / "lbfgs.py", NATIVE / "refinement.cpp"), quick=False
+    ),
+    Bitcode(FOLDER, "trees", "tree_values", (FOLDER / "tree_engine.py", NATIVE / "trees.cpp")),
+)
+
+# The arguments of the functions of each native module, by name, and the names of the functions.
+FUNCTIONS: defaultdict[Bitcode, dict[str, type]] = defaultdict(dict)
+NAMES_OF_FUNCTIONS: dict[type, str] = {}
+
+
+def taken_by(of: Bitcode, name: str = "") -> Callable[[Kind], Kind]:
+    """Declare a named tuple as what a function of a native module takes, by default its entry."""
+
+    def declare(arguments: Kind) -> Kind:
+        NAMES_OF_FUNCTIONS[arguments] = name or of.entry
+        FUNCTIONS[of][name or of.entry] = arguments
+        return arguments
+
+    return declare
+
+
+def words(value: Any) -> Iterator[int]:
+    """The words of an integer, a float, a single, an array, or a named tuple of such.
+
+    An array is its address and its size.
+    """
+    if isinstance(value, tuple):
+        for part in value:
+            yield from words(part)
+    elif isinstance(value, np.ndarray):
+        yield from (value.__array_interface__["data"][0], value.size)
+    elif isinstance(value, float | np.float32):
+        yield from struct.unpack("<q", struct.pack("<d", value))
+    else:
+        yield int(value)
+
+
+def described(value: Any) -> str:
+    """Names and types of the argument of `words`. Compiled code only reads words of its own description."""
+    if isinstance(value, tuple):
+        fields = getattr(value, "_fields", range(len(value)))
+        parts = (f"{name}: {described(part)}" for name, part in zip(fields, value, strict=True))
+        return f"{type(value).__name__}({', '.join(parts)})"
+    if isinstance(value, np.ndarray):
+        assert value.flags.c_contiguous
+        return f"{value.dtype.str}[:]"
+    return type(value).__name__
