@@ -38,7 +38,7 @@ from support.data import Classes, make_blobs, make_group
 from support.searches import learn_briefly
 from support.stores import Proxy, StoreServer
 
-hypothesis.settings.register_profile("dev", max_examples=30, deadline=None)
+hypothesis.settings.register_profile("dev", max_examples=15, deadline=None)
 hypothesis.settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
@@ -125,7 +125,7 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
     # What a row costs is measured on little data: how much it is matters to no test. Scalings are learned in
     # little time, except where they are the subject (`learning_as_shipped`).
-    cost.STREAM_BYTES, cost.BUDGET_SECONDS = 2**20, 0.05
+    cost.STREAM_BYTES, cost.BUDGET_SECONDS, cost.LOOP_SECONDS = 2**18, 0.01, 0.0005
     learn_briefly()
     charts.drawing = html_pages.sketched
 

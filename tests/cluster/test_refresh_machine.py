@@ -305,6 +305,7 @@ class RefreshMachine(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("kind", INPUTS)
 @pytest.mark.parametrize("histories", [1, pytest.param(25, marks=pytest.mark.long)])
 def test_whatever_happens_to_a_root(world: World, kind: str, histories: int) -> None:

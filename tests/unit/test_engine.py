@@ -100,7 +100,7 @@ def assert_bits(ours: tuple[Any, Any], theirs: tuple[Any, Any]) -> None:
 # -- the definition ------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150)
+@settings(max_examples=40)
 @given(
     model=models(),
     n=st.sampled_from(ROWS),
@@ -451,7 +451,7 @@ def test_a_model_without_its_skipped_features_gives_the_same_bits(n_outputs: int
 # -- the same bits -------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(
     model=models(),
     n=st.sampled_from([1, 9, 64, 130, 300]),
@@ -480,7 +480,7 @@ def test_a_row_keeps_its_bits_wherever_it_stands(model: Model, n: int, dtype: st
     )
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     model=models(),
     n=st.sampled_from([1, 65, 300, 700]),
@@ -499,7 +499,7 @@ def test_tiles_change_no_bit(model: Model, n: int, tiles: tuple[int, int], layou
     assert_bits(engine.score(X), other.score(X))
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(model=models(), n=st.sampled_from(ROWS), dtype=st.sampled_from(DTYPES), seed=seeds)
 def test_memory_layout_changes_no_bit(model: Model, n: int, dtype: str, seed: int) -> None:
     X = random_rows(model, n, seed, dtype, bad=0.1)
@@ -509,7 +509,7 @@ def test_memory_layout_changes_no_bit(model: Model, n: int, dtype: str, seed: in
         assert_bits(engine.score(lay(X, order)), plain)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(model=models(), seed=seeds)
 def test_dtype_changes_no_bit_of_small_whole_numbers(model: Model, seed: int) -> None:
     """Double precision and integers of 32 bits or more go another way, the same for all of them."""
@@ -535,7 +535,7 @@ def test_every_half_precision_number() -> None:
         assert_bits(Engine(model).score(rows), Engine(model).score(rows.astype(np.float32)))
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(
     model=models(),
     n=st.sampled_from([1, 8, 65, 200]),

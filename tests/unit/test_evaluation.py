@@ -357,7 +357,7 @@ def test_numbers_that_are_all_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     json.dumps(told, allow_nan=False)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     st.lists(
         st.tuples(FINITE, st.floats(-1e37, 1e37)),

@@ -73,7 +73,7 @@ def test_trees_are_a_term(n_outputs: int, depth: int) -> None:
     check_term(random_trees(1, 5, n_outputs, 9, depth), rows_of(0, 50, 5), n_outputs)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     seed=st.integers(0, 2**20),
     d=st.integers(1, 40),
@@ -273,7 +273,7 @@ def test_contributions_are_shapley_values() -> None:
 # -- training ------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 2**20),
     n=st.integers(1, 200),

@@ -27,6 +27,13 @@ rows = st.integers(1, 10**11)
 chunks = st.integers(1, 10**7)
 
 
+@pytest.fixture(autouse=True)
+def timed_as_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By clocks of the tests, which take no time."""
+    monkeypatch.setattr(cost, "BUDGET_SECONDS", 1.5)
+    monkeypatch.setattr(cost, "LOOP_SECONDS", 0.02)
+
+
 @given(rows, st.integers(1, 5_000), st.sampled_from([1, 2, 4, 8]), chunks, st.integers(1, 30))
 def test_scoring(n_rows: int, n_features: int, itemsize: int, input_rows: int, n_outputs: int) -> None:
     plan = plan_scoring(n_rows, n_features, itemsize, input_rows, n_outputs)
@@ -192,7 +199,6 @@ def test_measuring_the_cost_keeps_to_its_budget(
 
     monkeypatch.setattr(cost, "time", SimpleNamespace(thread_time=thread_time))
     monkeypatch.setattr(cost, "score_rows", score_rows)
-    monkeypatch.setattr(cost, "BUDGET_SECONDS", 1.5)
     found = cost.measure_cost(None, np.ones((1_000, 4), np.float32), stream_bytes=2**20, **more)  # type: ignore[arg-type]
     assert clock.scoring == pytest.approx(seconds, rel=0.15)
     assert found.us_per_row == pytest.approx(100, rel=0.02)

@@ -279,7 +279,7 @@ def evaluated(made: Callable[[str], Path]) -> None:
         SECTIONS[kind] = set(titles(seen(report(folder / "whole.json").html)))
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     st.sampled_from(sorted(KINDS)),
     st.lists(st.integers(0, 50), min_size=1, max_size=4),
