@@ -131,9 +131,14 @@ COMPILE = (
 OF_ONE_PROCESSOR = re.compile(r'"(target-cpu|target-features|tune-cpu|min-legal-vector-width)"="[^"]*" ?')
 
 
+def functions(bitcode: Bitcode) -> dict[str, type]:
+    """The arguments of its functions, in an order that no import changes."""
+    return dict(sorted(FUNCTIONS[bitcode].items()))
+
+
 def write_header(bitcode: Bitcode) -> None:
     """Write NAME_layout.h from named tuples and constants of Python."""
-    text = header(FUNCTIONS[bitcode].values(), CONSTANTS[bitcode])
+    text = header(functions(bitcode).values(), CONSTANTS[bitcode])
     (NATIVE / f"{bitcode.name}_layout.h").write_text(text, encoding="utf-8")
 
 
@@ -142,7 +147,7 @@ def build(bitcode: Bitcode, folder: Path) -> None:
     write_header(bitcode)
     made_of = {
         "sources": fingerprint_of_sources(bitcode),
-        "functions": {name: declared(arguments) for name, arguments in FUNCTIONS[bitcode].items()},
+        "functions": {name: declared(arguments) for name, arguments in functions(bitcode).items()},
         "made_with": {name: version(name) for name in ("ziglang", "llvmlite")},
     }
     (folder / f"{bitcode.name}.bc").write_bytes(compiled(bitcode))

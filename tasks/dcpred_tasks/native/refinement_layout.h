@@ -40,6 +40,97 @@ constexpr double SLOPE_DECAY = 0.9;
 constexpr double SQUARE_LEFT = 0.95;
 constexpr int64_t MOST_NEAR = 32;
 
+struct Clustering {
+    int64_t n_features;
+    int64_t width;
+    int64_t k;
+    int64_t trials;
+    int64_t steps;
+    double tolerance;
+    Array<float> rows;
+    Array<double> weight;
+    Array<double> draws;
+    Array<int64_t> first;
+    Array<float> strips;
+    Array<double> middle;
+    Array<float> factors;
+    Array<int32_t> label;
+    Array<float> closest;
+    Array<float> distance;
+    Array<double> sums;
+    Array<double> totals;
+    Array<double> centres;
+};
+
+struct ClusteringArguments {
+    Clustering clustering;
+};
+
+struct Search {
+    int64_t columns;
+    int64_t n_features;
+    int64_t n_pool;
+    int64_t k;
+    int64_t room;
+    int64_t tile_strips;
+    Array<float> given;
+    Array<float> source;
+    Array<float> root;
+    Array<int64_t> used;
+    Array<float> rows;
+    Array<int64_t> pool_row;
+    Array<float> pool;
+    Array<int64_t> held;
+    Array<float> limit;
+    Array<float> distance;
+    Array<int32_t> number;
+};
+
+struct Learning {
+    int64_t classes;
+    int64_t rounds;
+    int64_t steps;
+    int64_t n_anchors;
+    int64_t batch;
+    double pace;
+    double pull;
+    double floor;
+    Array<int64_t> anchors;
+    Array<double> target;
+    Array<double> weight;
+    Array<double> first;
+    Array<double> log_w;
+    Array<double> slope;
+    Array<double> square;
+    Array<double> mean;
+    Array<float> squares;
+    Array<float> near_weight;
+    Array<double> near_target;
+    Array<float> sums;
+    Search search;
+};
+
+struct LearningArguments {
+    Learning learning;
+};
+
+struct SearchArguments {
+    Search search;
+};
+
+struct Predictions {
+    int64_t k;
+    Array<float> squares;
+    Array<float> weight;
+    Array<double> target;
+    Array<double> widths;
+    Array<double> predicted;
+};
+
+struct PredictionArguments {
+    Predictions predictions;
+};
+
 struct Problem {
     int64_t n_strips;
     int64_t tile_strips;
@@ -126,95 +217,4 @@ struct Room {
 struct Arguments {
     Problem p;
     Room room;
-};
-
-struct Search {
-    int64_t columns;
-    int64_t n_features;
-    int64_t n_pool;
-    int64_t k;
-    int64_t room;
-    int64_t tile_strips;
-    Array<float> given;
-    Array<float> source;
-    Array<float> root;
-    Array<int64_t> used;
-    Array<float> rows;
-    Array<int64_t> pool_row;
-    Array<float> pool;
-    Array<int64_t> held;
-    Array<float> limit;
-    Array<float> distance;
-    Array<int32_t> number;
-};
-
-struct SearchArguments {
-    Search search;
-};
-
-struct Learning {
-    int64_t classes;
-    int64_t rounds;
-    int64_t steps;
-    int64_t n_anchors;
-    int64_t batch;
-    double pace;
-    double pull;
-    double floor;
-    Array<int64_t> anchors;
-    Array<double> target;
-    Array<double> weight;
-    Array<double> first;
-    Array<double> log_w;
-    Array<double> slope;
-    Array<double> square;
-    Array<double> mean;
-    Array<float> squares;
-    Array<float> near_weight;
-    Array<double> near_target;
-    Array<float> sums;
-    Search search;
-};
-
-struct LearningArguments {
-    Learning learning;
-};
-
-struct Predictions {
-    int64_t k;
-    Array<float> squares;
-    Array<float> weight;
-    Array<double> target;
-    Array<double> widths;
-    Array<double> predicted;
-};
-
-struct PredictionArguments {
-    Predictions predictions;
-};
-
-struct Clustering {
-    int64_t n_features;
-    int64_t width;
-    int64_t k;
-    int64_t trials;
-    int64_t steps;
-    double tolerance;
-    Array<float> rows;
-    Array<double> weight;
-    Array<double> draws;
-    Array<int64_t> first;
-    Array<float> strips;
-    Array<double> middle;
-    Array<float> factors;
-    Array<int32_t> label;
-    Array<float> closest;
-    Array<float> distance;
-    Array<double> sums;
-    Array<double> totals;
-    Array<double> centres;
-};
-
-struct ClusteringArguments {
-    Clustering clustering;
 };

@@ -10,6 +10,33 @@ constexpr int64_t BLOCK_TREES = 32;
 constexpr int64_t FEWEST_LEAVES = 64;
 constexpr int64_t LARGEST_SUM = 32767;
 
+struct Growth {
+    int64_t n_features;
+    int64_t n_outputs;
+    int64_t depth;
+    int64_t n_bins;
+    double ridge;
+    Array<uint8_t> bins;
+    Array<int32_t> gradient;
+    Array<int64_t> columns;
+};
+
+struct GrowthRoom {
+    Array<int32_t> rows;
+    Array<int32_t> back;
+    Array<int64_t> histograms;
+    Array<double> gains;
+    Array<double> below;
+    Array<int32_t> feature;
+    Array<uint8_t> bin;
+    Array<uint8_t> leaf;
+};
+
+struct GrowthArguments {
+    Growth growth;
+    GrowthRoom room;
+};
+
 struct Forest {
     int64_t n_features;
     int64_t n_outputs;
@@ -46,31 +73,4 @@ struct Arguments {
     Source source;
     int64_t n;
     Array<double> out;
-};
-
-struct Growth {
-    int64_t n_features;
-    int64_t n_outputs;
-    int64_t depth;
-    int64_t n_bins;
-    double ridge;
-    Array<uint8_t> bins;
-    Array<int32_t> gradient;
-    Array<int64_t> columns;
-};
-
-struct GrowthRoom {
-    Array<int32_t> rows;
-    Array<int32_t> back;
-    Array<int64_t> histograms;
-    Array<double> gains;
-    Array<double> below;
-    Array<int32_t> feature;
-    Array<uint8_t> bin;
-    Array<uint8_t> leaf;
-};
-
-struct GrowthArguments {
-    Growth growth;
-    GrowthRoom room;
 };
