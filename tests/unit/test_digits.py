@@ -21,7 +21,7 @@ from support import processes
 from support.caches import with_cache
 from support.models import differences, random_model, random_rows
 
-WITHOUT_TILES = {("avx512f",): machine_code.OWN["avx512f",]}
+WITHOUT_TILES = {("avx512f",): machine_code.NATIVE_OPS["avx512f",]}
 needs_tiles = pytest.mark.skipif(not tiles.allowed(), reason="the processor has no tiles, or lends none")
 
 
@@ -34,7 +34,7 @@ def packed_for_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 def plain(tmp_path_factory: pytest.TempPathFactory) -> MachineCode:
     """Sums of digits by plain operations, for processors without tiles too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine_code, "OWN", WITHOUT_TILES)
+        patch.setattr(machine_code, "NATIVE_OPS", WITHOUT_TILES)
         code = MachineCode(own_code(ENGINE).bitcode, Target(host().cpu, host().features))
         code.folders = [tmp_path_factory.mktemp("cache")]  # Others may hold this machine's own code.
         code.entry()

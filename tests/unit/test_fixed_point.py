@@ -42,7 +42,7 @@ EVERYWHERE = {("avx2",): f"define i1 @{HAS_PAIR_PRODUCTS}() {{ ret i1 true }}"}
 def plain(tmp_path_factory: pytest.TempPathFactory) -> MachineCode:
     """The walk by whole numbers, by plain operations."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine_code, "OWN", EVERYWHERE)
+        patch.setattr(machine_code, "NATIVE_OPS", EVERYWHERE)
         code = MachineCode(own_code(ENGINE).bitcode, Target(host().cpu, host().features))
         code.folders = [tmp_path_factory.mktemp("cache")]  # Others may hold this machine's own code.
         code.entry()
@@ -163,7 +163,7 @@ def test_most_rows_are_decided_by_whole_numbers(plain: MachineCode) -> None:
     engine = Engine(model, plain)
     leaf, doubt = leaf_and_doubt(model, X)
     np.testing.assert_array_equal(engine.score(X)[0][~doubt, 0], leaf[~doubt])
-    going, undecided = engine._kept.arguments.room.state[:2]
+    going, undecided = engine._of_thread.arguments.room.state[:2]
     assert going == 0
     assert 0 <= undecided < 10
 

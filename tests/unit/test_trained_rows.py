@@ -21,7 +21,7 @@ from dcpred.execution.progress import reporting
 from dcpred.training.train import train
 from dcpred_tasks.artifacts import trained_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
-from dcpred_tasks.artifacts.trained_rows import FIELD, KEPT, TrainedRows, hashes_of_rows, sketch
+from dcpred_tasks.artifacts.trained_rows import FIELD, MOST_HASHES, TrainedRows, hashes_of_rows, sketch
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.frames import encode_frame
 from dcpred_tasks.training.settings import Settings
@@ -32,6 +32,7 @@ from support.setting_words import classifier_with, regressor_with
 BLOBS = make_blobs(900, n_features=3, n_classes=2, seed=0)
 QUICK = {"n_leaves": 2, "landmarks": 4, "refine": False}
 RNG = np.random.default_rng(0)
+LONG = sketch(np.arange(MOST_HASHES + 9.0)[:, None])
 
 
 def share(of: dict[str, Any], *blocks: np.ndarray[Any, Any]) -> float | None:
@@ -97,7 +98,12 @@ def test_the_share_is_told_for_data_of_every_size(n: int) -> None:
         {FIELD: {"share": 1.0, "hashes": ""}},
         {FIELD: {"share": 1.0, "hashes": "AAAAAAAAAAA=" * 2}},
         {FIELD: {"share": float("nan"), "hashes": "AAAAAAAAAAA="}},
-        {FIELD: {"share": 1.0, "hashes": sketch(np.arange(KEPT + 9.0)[:, None])["hashes"][:-12] + "A" * 44}},
+        {
+            FIELD: {
+                "share": 1.0,
+                "hashes": sketch(np.arange(MOST_HASHES + 9.0)[:, None])["hashes"][:-12] + "A" * 44,
+            }
+        },
     ],
 )
 def test_what_nobody_vouches_for_is_passed_over(told: Any) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.annotations import from_document
 
 FIELD = "trained_rows"  # in the provenance
-KEPT = 2_048  # hashes: 22 KiB of text
+MOST_HASHES = 2_048  # hashes: 22 KiB of text
 LARGEST = 2**64 - 1
 STRIP_VALUES = 2**18  # values copied at once
 FEWEST = 3  # known rows needed for an estimate
@@ -25,7 +25,7 @@ Hashes = NDArray[np.uint64]
 
 def sketch(X: NDArray[Any], share: float = 1.0) -> dict[str, Any]:
     """The smallest hashes of distinct training rows (n, n_features), and the share that X is of all."""
-    smallest = np.unique(hashes_of_rows(X))[:KEPT]
+    smallest = np.unique(hashes_of_rows(X))[:MOST_HASHES]
     return {"share": share, "hashes": base64.b64encode(smallest.astype("<u8").tobytes()).decode()}
 
 
@@ -76,12 +76,12 @@ class TrainedRows:
             hashes = np.frombuffer(base64.b64decode(stored.hashes, validate=True), "<u8").astype(np.uint64)
         except ValueError:  # binascii.Error among them
             return None
-        is_so = 0 < len(hashes) <= KEPT and bool((hashes[1:] > hashes[:-1]).all())
+        is_so = 0 < len(hashes) <= MOST_HASHES and bool((hashes[1:] > hashes[:-1]).all())
         return cls(hashes, stored.share) if is_so else None
 
     def add(self, X: NDArray[Any]) -> None:
         """Rows (n, n_features), raw."""
-        limit = self.hashes[-1] if len(self.hashes) == KEPT else np.uint64(LARGEST)
+        limit = self.hashes[-1] if len(self.hashes) == MOST_HASHES else np.uint64(LARGEST)
         hashes = hashes_of_rows(X)
         hashes = hashes[hashes <= limit]
         place = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)

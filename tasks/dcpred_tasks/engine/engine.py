@@ -107,31 +107,31 @@ def exact_arrays(model: Model, columns: Columns | None = None) -> Exact:
     return Exact(
         kernel=FAMILIES.index(model.kernel.family),
         sum=int(model.kernel.family.sum),
-        gamma=_own(model.gamma, ACC_DTYPE),
+        gamma=_flat(model.gamma, ACC_DTYPE),
         shape=np.array(model.kernel.shape, ACC_DTYPE),
         columns=columns_of(model) if columns is None else columns,
-        gap=_own(raw_gaps(model), ACC_DTYPE),
-        shift=_own(model.scaling.shift, ACC_DTYPE),
-        factor=_own(model.scaling.factor, ACC_DTYPE),
-        starts=_own(tree_of(model).starts, np.int64),
-        children=_own(tree_of(model).children, np.int32),
-        centres=_own(tree_of(model).centres, np.float32),
-        landmark_at=_own(at, np.int64),
-        landmarks=_own(np.concatenate(turned), np.float32),
-        leaf_factor=_own(model.leaf_factor, np.float32),
-        pair_at=_own(model.pair_at, np.int64),
-        pairs=_own(model.pairs, np.int32),
-        beta_at=_own(model.beta_at, np.int64),
-        present_at=_own(model.beta.output_at, np.int64),
-        present=_own(model.beta.outputs, np.int32),
-        weight_at=_own(model.beta.weight_at, np.int64),
-        weights=_own(model.beta.weights, np.float32),
+        gap=_flat(raw_gaps(model), ACC_DTYPE),
+        shift=_flat(model.scaling.shift, ACC_DTYPE),
+        factor=_flat(model.scaling.factor, ACC_DTYPE),
+        starts=_flat(tree_of(model).starts, np.int64),
+        children=_flat(tree_of(model).children, np.int32),
+        centres=_flat(tree_of(model).centres, np.float32),
+        landmark_at=_flat(at, np.int64),
+        landmarks=_flat(np.concatenate(turned), np.float32),
+        leaf_factor=_flat(model.leaf_factor, np.float32),
+        pair_at=_flat(model.pair_at, np.int64),
+        pairs=_flat(model.pairs, np.int32),
+        beta_at=_flat(model.beta_at, np.int64),
+        present_at=_flat(model.beta.output_at, np.int64),
+        present=_flat(model.beta.outputs, np.int32),
+        weight_at=_flat(model.beta.weight_at, np.int64),
+        weights=_flat(model.beta.weights, np.float32),
         intercept=np.array(model.intercept, ACC_DTYPE, order="C"),
         most_landmarks=int(np.diff(at).max()),
     )
 
 
-def _own(values: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
+def _flat(values: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
     """A flat, writable copy: one type for the compiler, whatever the arrays were read from."""
     return np.array(values, dtype, order="C").ravel()
 
@@ -283,7 +283,7 @@ class Engine:
         self.packed: Packed = pack(model)
         self.exact: Exact = exact_arrays(model, self.packed.columns)
         self.score_dtype, self._terms = model.score_dtype, [term.engine for term in model.terms]
-        self._kept = threading.local()
+        self._of_thread = threading.local()
         p = self.packed
         descent = DESCENT_BYTES // (4 * p.width)
         self.descent_rows = int(2 ** np.clip(descent.bit_length() - 1, 6, 8))
@@ -365,13 +365,13 @@ class Engine:
     def _kept_block(self) -> tuple[int, NDArray[np.int64]]:
         """The words of this thread's arguments, kept, and the offset of those that change with each call."""
         sizes = self.descent_rows, self.leaf_rows
-        if getattr(self._kept, "sizes", None) != sizes:
+        if getattr(self._of_thread, "sizes", None) != sizes:
             arguments = self.arguments(np.empty((0, self.packed.n_features), np.float32))
             check_taken(ENGINE, arguments)
             fixed = list(words(arguments[:5]))
-            self._kept.block = len(fixed), np.array(list(words(arguments)), np.int64)
-            self._kept.arguments, self._kept.sizes = arguments, sizes
-        block: tuple[int, NDArray[np.int64]] = self._kept.block
+            self._of_thread.block = len(fixed), np.array(list(words(arguments)), np.int64)
+            self._of_thread.arguments, self._of_thread.sizes = arguments, sizes
+        block: tuple[int, NDArray[np.int64]] = self._of_thread.block
         return block
 
     def _new_room(self) -> Room:

@@ -36,7 +36,7 @@ NAMES = (
 )
 
 # By the required extensions, in LLVM's words.
-OWN = {
+NATIVE_OPS = {
     # Any x86 processor: only a model packed for tiles (tiles.py) calls it.
     ("avx2",): tiles.digit_sums(DIGIT_SUMS) + f"define i1 @{HAS_DIGIT_SUMS}() alwaysinline {{ ret i1 true }}",
     ("avx512f",): f"define i1 @{HAS_WIDE_VECTORS}() alwaysinline {{ ret i1 true }}",
@@ -66,7 +66,7 @@ define i1 @{HAS_PERMUTES}() alwaysinline {{ ret i1 true }}
 
 def link_native(module: Any, has: set[str]) -> None:
     """Link the functions of a processor with these extensions into a module of the bitcode."""
-    for needed, text in OWN.items():
+    for needed, text in NATIVE_OPS.items():
         if set(needed) <= has:
             module.link_in(llvm.parse_assembly(text))
     for function in module.functions:

@@ -386,7 +386,7 @@ class _Finder:
         """Codes for few categories, target codes for many."""
         survey = self.survey
         if not (survey.too_many or survey.too_long):
-            categories = self._kept()
+            categories = self._frequent()
             rows = sum(survey.counts[level] for level in categories)
             covered = rows >= (1 - MOST_LEFT_OUT) * survey.n_values
             if len(survey.counts) <= MOST_CODES or (len(categories) <= MOST_CODES and covered):
@@ -396,9 +396,9 @@ class _Finder:
     def _codes(self) -> Codes:
         """The categories that are not rare, in order; the most frequent ones above the limit."""
         self._check_countable()
-        return Codes(self.survey.name, _in_order(self._kept()[:MOST_CATEGORIES]))
+        return Codes(self.survey.name, _in_order(self._frequent()[:MOST_CATEGORIES]))
 
-    def _kept(self) -> list[Level]:
+    def _frequent(self) -> list[Level]:
         """The categories that are not rare, the most frequent first."""
         counts = self.survey.counts
         least = min(max(RAREST, RAREST_SHARE * self.survey.n_rows), max(counts.values(), default=0))

@@ -249,7 +249,7 @@ class _TargetEncodedScorer:
     def __init__(self, model: Model, targets: TargetEncoding) -> None:
         plain = replace(model, target=NO_TRANSFORM)
         self.model, self.targets = replace(plain, scaling=model.scaling.of_encoded), targets
-        self._kept = threading.local()
+        self._of_thread = threading.local()
 
     def score(
         self, X: NDArray[np.generic], leaves: LeafNumbers | None = None
@@ -269,8 +269,8 @@ class _TargetEncodedScorer:
     def _encoded(self, X: NDArray[np.generic]) -> NDArray[Any]:
         """Encoded rows, in a reused buffer: new pages would cost more than the copy."""
         targets, dtype = self.targets, self.targets.dtype_for(X.dtype)
-        buffer: NDArray[Any] | None = getattr(self._kept, dtype.__name__, None)
+        buffer: NDArray[Any] | None = getattr(self._of_thread, dtype.__name__, None)
         if buffer is None or len(X) > len(buffer):
             buffer = np.empty((len(X), targets.n_columns), dtype)
-            setattr(self._kept, dtype.__name__, buffer)
+            setattr(self._of_thread, dtype.__name__, buffer)
         return targets.encoded(X, targets.table, out=buffer[: len(X)])

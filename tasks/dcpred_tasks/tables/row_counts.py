@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 AT_ONCE = 16  # blocks that are compared in one pass over the other files
 BATCH_ROWS = 2**17
-BLOCK, WANTED, FOUND = "dcpred block", "dcpred wanted", "dcpred found"
+BLOCK, WANTED, PRESENT = "dcpred block", "dcpred wanted", "dcpred found"
 
 
 class Occurrence(NamedTuple):
@@ -59,10 +59,10 @@ def _compared(
             _counted(mine.select(columns), mine[BLOCK], 0, 0),
         ]
     )
-    groups = both.group_by(columns).aggregate([(WANTED, "sum"), (FOUND, "sum"), (BLOCK, "distinct")])
+    groups = both.group_by(columns).aggregate([(WANTED, "sum"), (PRESENT, "sum"), (BLOCK, "distinct")])
     lists = groups[f"{BLOCK}_distinct"].combine_chunks()
     at, number = pc.list_parent_indices(lists), pc.list_flatten(lists)
-    wanted, there = (groups[f"{name}_sum"].take(at) for name in (WANTED, FOUND))
+    wanted, there = (groups[f"{name}_sum"].take(at) for name in (WANTED, PRESENT))
     facts = pa.table({"block": number, "same": pc.equal(wanted, there), "none": pc.equal(there, 0)})
     facts = facts.group_by("block").aggregate([("same", "all"), ("none", "all")])
     return {
@@ -82,15 +82,15 @@ def _counted(rows: pa.Table, block: Any, wanted: int, present: int) -> pa.Table:
     if block is None or isinstance(block, int):
         block = _none(n) if block is None else pa.repeat(pa.scalar(block, pa.int64()), n)
     rows = rows.append_column(BLOCK, block)
-    for name, value in ((WANTED, wanted), (FOUND, present)):
+    for name, value in ((WANTED, wanted), (PRESENT, present)):
         rows = rows.append_column(name, pa.repeat(pa.scalar(value, pa.int64()), n))
     return rows
 
 
 def _summed(rows: pa.Table, columns: list[str]) -> pa.Table:
     """Equal rows as one, with one of their blocks."""
-    sums = rows.group_by(columns).aggregate([(BLOCK, "max"), (WANTED, "sum"), (FOUND, "sum")])
-    return sums.rename_columns([*columns, BLOCK, WANTED, FOUND]).cast(rows.schema)
+    sums = rows.group_by(columns).aggregate([(BLOCK, "max"), (WANTED, "sum"), (PRESENT, "sum")])
+    return sums.rename_columns([*columns, BLOCK, WANTED, PRESENT]).cast(rows.schema)
 
 
 def read_rows(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
