@@ -32,7 +32,7 @@ from dcpred.execution.pools import connect
 from dcpred.execution.workers import Pool
 from dcpred.pages import charts
 from dcpred.serving import cost
-from dcpred_tasks.storage import store_requests
+from dcpred_tasks.storage import bucket, object_arrays, store_requests
 from support import html_pages, stores
 from support.data import Classes, make_blobs, make_group
 from support.searches import learn_briefly
@@ -77,7 +77,7 @@ WorkerProcess.__init__ = _with_environment
 asyncio.to_thread = _without_threads_of_zarr
 
 
-CASES = 4  # that an ordinary run draws of a test without the mark `cases`
+CASES = 3  # that an ordinary run draws of a test without the mark `cases`
 
 
 def pytest_report_header() -> str:
@@ -203,8 +203,10 @@ def s3_secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreServer]
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Requests and operations that fail are not repeated by obstore."""
+    """obstore does not repeat requests that fail, and we do so at once."""
     monkeypatch.setattr(store_requests, "RETRIES", 0)
+    for module in (bucket, object_arrays):
+        monkeypatch.setattr(module, "WAIT_SECONDS", 0.0)
     monkeypatch.setattr(store_requests, "FIRST_WAIT_SECONDS", 0.001)
     stores.forget_stores()
     yield

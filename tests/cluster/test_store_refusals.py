@@ -13,7 +13,6 @@ from click.testing import CliRunner, Result
 from dcpred.cli import main
 from dcpred.training.fit import publish
 from dcpred.training.train import train
-from dcpred_tasks.storage import store_requests
 from dcpred_tasks.storage.place import open_place
 from support.data import make_blobs, make_group
 from support.stores import SECRET_KEY, Proxy, StoreServer, used
@@ -135,9 +134,7 @@ def root(folder: Path, s3: StoreServer) -> str:
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch, s3_proxy: Proxy) -> Iterator[None]:
-    monkeypatch.setattr(store_requests, "RETRIES", 0)
-    monkeypatch.setattr("dcpred_tasks.storage.bucket.WAIT_SECONDS", 0.0)
+def without_faults(impatient: None, s3_proxy: Proxy) -> Iterator[None]:
     s3_proxy.set_faults()
     yield
     s3_proxy.set_faults()
