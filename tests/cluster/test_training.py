@@ -103,6 +103,7 @@ NEW = make_settings(
 )
 PLAIN = replace(NEW, scaling="standard", gamma="scale", refine=False)
 QUICK = replace(PLAIN, calibrate=False)
+UNCALIBRATED = replace(NEW, calibrate=False)
 
 
 def in_memory(data: Classes, settings: Settings, weight: np.ndarray | None = None) -> Model:
@@ -118,8 +119,8 @@ def in_memory(data: Classes, settings: Settings, weight: np.ndarray | None = Non
 
 
 def arrays_of(model: Model) -> dict[str, np.ndarray]:
-    assert model.uncertainty is not None
-    sure = (model.uncertainty.novelty, model.uncertainty.calibration, model.uncertainty.intervals)
+    u = model.uncertainty
+    sure = () if u is None else (u.novelty, u.calibration, u.intervals)
     parts = (model, model.tree, model.scaling, model.support, *sure)
     return {
         f"{type(p).__name__}.{k}": v
@@ -171,10 +172,13 @@ def test_overlap_gives_the_same_model_for_any_workers_and_chunks(
     check_same_bits(stored, in_memory(many, settings))
     assert stored.leaf_rows.sum() == len(many.X)
     assert stored.leaf_rows.max() <= 75
+    assert stored.uncertainty is not None
     if settings is NEW:
         assert len(set(stored.support.gamma.tolist())) > 1
         alone = run(
-            tmp_path / "0.zarr", tmp_path / "alone", settings=replace(settings, overlap=1, max_leaf_rows=75)
+            tmp_path / "0.zarr",
+            tmp_path / "alone",
+            settings=replace(settings, overlap=1, max_leaf_rows=75, calibrate=False),
         )
         assert alone.n_leaves == stored.n_leaves  # the tree is the same, the leaves are not
         assert not np.array_equal(read_model(tmp_path / "alone").intercept, stored.intercept)
@@ -186,17 +190,19 @@ def test_coded_features_by_name_give_the_same_model_as_in_memory(tmp_path: Path,
     last = data.X.shape[1] - 1
     group = make_group(tmp_path / "d.zarr", data.X, data.y, chunk_rows=350)
     zarr.open_array(group / "X").attrs["feature_names"] = [*(f"x{i}" for i in range(last)), "kind"]
-    report = run(group, tmp_path / "model", settings=replace(NEW, categorical="kind"))
+    report = run(group, tmp_path / "model", settings=replace(UNCALIBRATED, categorical="kind"))
     stored, memory = (
         read_model(tmp_path / "model", support=True),
-        in_memory(data, replace(NEW, categorical=f"{last}")),
+        in_memory(data, replace(UNCALIBRATED, categorical=f"{last}")),
     )
     check_same_bits(stored, memory)
     assert stored.scaling.coding is not None
     assert stored.scaling.coding.features == [last]
     np.testing.assert_array_equal(stored.scaling.coding.arrays()["source"], memory.scaling.source)
     assert report.n_features == last + 1
-    assert run(group, tmp_path / "model", settings=replace(NEW, categorical=f"{last}")).already_trained
+    assert run(
+        group, tmp_path / "model", settings=replace(UNCALIBRATED, categorical=f"{last}")
+    ).already_trained
 
 
 @pytest.mark.cases(1)
@@ -204,7 +210,7 @@ def test_coded_features_by_name_give_the_same_model_as_in_memory(tmp_path: Path,
 def test_maps_give_the_same_model_as_in_memory(tmp_path: Path, many: Classes, name: str) -> None:
     data = Classes((many.X**5).astype(np.float32), many.y)
     group = make_group(tmp_path / "d.zarr", data.X, data.y, chunk_rows=350)
-    settings = replace(NEW, feature_map=name)
+    settings = replace(UNCALIBRATED, feature_map=name)
     report = run(group, tmp_path / "model", settings=settings)
     stored = read_model(tmp_path / "model", support=True)
     check_same_bits(stored, in_memory(data, settings))
@@ -251,7 +257,7 @@ def test_overlap_with_rows_of_weight_zero(tmp_path: Path, many: Classes, task: s
 def test_overlap_of_tiny_data_and_of_more_than_all_leaves(tmp_path: Path, n: int) -> None:
     rng = np.random.default_rng(n)
     data = Classes(rng.normal(size=(n, 2)).astype(np.float32), np.arange(n) % 2)
-    settings = replace(NEW, n_leaves=4, min_leaf_rows=1, max_leaf_rows=2_000, overlap=64)
+    settings = replace(UNCALIBRATED, n_leaves=4, min_leaf_rows=1, max_leaf_rows=2_000, overlap=64)
     group = make_group(tmp_path / "d.zarr", data.X, data.y, chunk_rows=7)
     report = run(group, tmp_path / "model", settings=settings)
     assert report.n_leaves <= 4
@@ -268,7 +274,7 @@ def test_overlap_where_rows_are_all_alike(tmp_path: Path) -> None:
     X = np.zeros((2_000, 3), np.int16)
     X[:200] = np.random.default_rng(0).integers(50, 99, (200, 3))
     data = Classes(X, (np.arange(2_000) % 3 == 0).astype(np.int8))
-    settings = replace(NEW, max_leaf_rows=300)
+    settings = replace(UNCALIBRATED, max_leaf_rows=300)
     group = make_group(tmp_path / "d.zarr", data.X, data.y, chunk_rows=300)
     report = run(group, tmp_path / "model", settings=settings)
     assert report.thinned_leaves == 1
@@ -283,7 +289,7 @@ def test_a_learned_scaling_of_labels_of_any_kind(tmp_path: Path, blobs: Classes,
         if labels == "strings"
         else (blobs.y * 1000 - 7).astype(np.int16)
     )
-    settings = replace(NEW, overlap=1, max_leaf_rows=8_000)
+    settings = replace(UNCALIBRATED, overlap=1, max_leaf_rows=8_000)
     group = make_group(tmp_path / "d.zarr", blobs.X, y, chunk_rows=128)
     run(group, tmp_path / "model", settings=settings)
     model = read_model(tmp_path / "model", support=True)
