@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from dcpred.training.validation import validate
     from dcpred.verification.verify import VerifyReport, verify
     from dcpred_tasks.artifacts.block_files import Finding
+    from dcpred_tasks.remarks import DataWarning, Remark
 
 __all__ = [
     "BadRow",
@@ -62,6 +63,7 @@ __all__ = [
     "DCPredClassifier",
     "DCPredRegressor",
     "DataFacts",
+    "DataWarning",
     "DeliverReport",
     "Evaluation",
     "Explanation",
@@ -79,6 +81,7 @@ __all__ = [
     "OutputFacts",
     "PublishReport",
     "RefreshReport",
+    "Remark",
     "Report",
     "RootStatus",
     "RunLine",
@@ -131,6 +134,7 @@ _HOMES = {
     "DCPredClassifier": "estimators",
     "DCPredRegressor": "estimators",
     "DataFacts": "reports.inspection",
+    "DataWarning": "public.remarks",
     "DeliverReport": "scoring.deliver",
     "Evaluation": "evaluation.evaluate",
     "Explanation": "evaluation.explanation",
@@ -148,6 +152,7 @@ _HOMES = {
     "OutputFacts": "reports.inspection",
     "PublishReport": "refreshing.refresh",
     "RefreshReport": "refreshing.refresh",
+    "Remark": "public.remarks",
     "Report": "pages.page",
     "RootStatus": "refreshing.root",
     "RunLine": "refreshing.root",

@@ -90,6 +90,7 @@ SITE = {
             "guide": "pipeline/docs/index.md",
             "commands": "",
             "settings": "pipeline/docs/settings.md",
+            "remarks": "pipeline/docs/remarks.md",
             "exit_codes": "deploy/README.md#status-and-exit-codes",
             "json": "",
             "stability": "pipeline/docs/stability.md",

@@ -102,6 +102,12 @@ class RunHeldError(DcpredError):
     exit_code = 6
 
 
+class RemarkError(DcpredError):
+    """A remark that the caller does not accept: nothing was published or committed to a table."""
+
+    exit_code = 7
+
+
 class InterruptedRunError(DcpredError):
     """The run was interrupted; running it again resumes it."""
 

@@ -1,6 +1,6 @@
 """Bins of features and scores, drift by them, and remarks on training rows."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,8 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 
-from dcpred.cli.rendering import shown
 from dcpred.datasets import writing
-from dcpred.datasets.importing import Imported, import_data
+from dcpred.datasets.importing import import_data
 from dcpred.datasets.splitting import split
 from dcpred.datasets.writing import Repeats, hashes_of_values
 from dcpred.refreshing.limits import Limits
@@ -25,7 +24,8 @@ from dcpred_tasks.scoring.drift import binned, drift
 from dcpred_tasks.scoring.drift_words import MISSING, NEVER_SEEN, bin_labels
 from dcpred_tasks.scoring.labels import score_with_leaves
 from dcpred_tasks.scoring.statistics import ScoredRows, Statistics
-from dcpred_tasks.training.survey import remarks, survey_rows
+from dcpred_tasks.training.survey import survey_rows
+from dcpred_tasks.training.training_remarks import training_remarks
 from support.models import random_model
 
 NO_SCORES = np.zeros((0, 1))
@@ -191,7 +191,8 @@ def test_bins_of_true_and_false_have_these_words() -> None:
 
 def remarked(X: Any, y: Any, task: str = "classification", names: Any = None) -> list[str]:
     survey = survey_rows(X, y, None, 0, task)
-    return remarks(X, y, np.arange(len(X)), survey, names, None, tuple(survey.classes.tolist()))
+    given = np.arange(len(X)), survey, names, None, tuple(survey.classes.tolist())
+    return [f"{each.what}; {each.do}" for each in training_remarks(X, y, *given)]
 
 
 def test_remarks_name_what_is_odd_and_nothing_that_is_sound() -> None:
@@ -310,9 +311,10 @@ def test_ids_that_repeat_and_rows_in_both_parts_are_counted(tmp_path: Path) -> N
     frame["y"] = rng.integers(0, 2, 400)
     sound = import_data(frame, tmp_path / "sound.zarr", target="y", id=["order", "site"])
     assert sound.repeated_ids == {"order": 0, "site": 391}
-    assert "duplicate ids" not in shown(Imported, asdict(sound))
+    assert not sound.remarks
     assert split(str(tmp_path / "sound.zarr")).shared_rows == 0
     twice = pd.concat([frame, frame.head(60)])
     broken = import_data(twice, tmp_path / "broken.zarr", target="y", id="order")
-    assert "60 rows have a value of 'order' that an earlier row has" in shown(Imported, asdict(broken))
+    (repeated,) = broken.remarks
+    assert "60 rows have a value of 'order' that an earlier row has" in repeated.what
     assert 5 < split(str(tmp_path / "broken.zarr")).shared_rows < 40

@@ -18,9 +18,9 @@ from dcpred_tasks.training.survey import (
     check_survey,
     heavy_row,
     merge_surveys,
-    remarks,
     survey_rows,
 )
+from dcpred_tasks.training.training_remarks import training_remarks
 
 X34 = np.arange(12.0).reshape(3, 4)
 Y3 = np.array([0, 1, 1])
@@ -250,7 +250,8 @@ def test_a_row_that_outweighs_all_others(task: str) -> None:
 
     def told(limit: float = 1.0) -> str:
         survey = merge_surveys(survey_rows(X[s], y[s], weight[s], a, task) for s, a in parts)
-        return heavy_row(survey.weights, survey.n_used, limit)
+        found = heavy_row(survey.weights, survey.n_used, limit)
+        return "" if found is None else found.text
 
     weight[row] = 0.2 / 0.8 * (n - 1)
     assert not told(0.25)
@@ -260,8 +261,8 @@ def test_a_row_that_outweighs_all_others(task: str) -> None:
     with pytest.raises(DataError, match=r"row 123 has 30 % .* allow it with the setting largest_weight=1\."):
         told(0.25)
     survey = survey_rows(X, y, weight, 0, task)
-    found = remarks(X, y, np.arange(n), survey, None, None, () if task == "regression" else (0, 1))
-    assert any("row 123 has 30 %" in remark for remark in found)
+    found = training_remarks(X, y, np.arange(n), survey, None, None, () if task == "regression" else (0, 1))
+    assert any("row 123 has 30 %" in remark.what for remark in found)
     weight[np.arange(n) != row] *= np.arange(n)[np.arange(n) != row] < 98  # Few rows have weight.
     assert not told(0.25)
     assert not heavy_row(survey_rows(X, y, None, 0, task).weights, n, 0.01)

@@ -17,7 +17,6 @@ from sklearn.base import clone
 from dcpred import DCPredClassifier, DCPredRegressor, load_model
 from dcpred.cli import main
 from dcpred.evaluation.evaluate import evaluate
-from dcpred.execution.progress import reporting
 from dcpred.training.train import train
 from dcpred_tasks.artifacts import trained_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
@@ -26,7 +25,6 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.schema.frames import encode_frame
 from dcpred_tasks.training.settings import Settings
 from support.data import make_blobs, make_group
-from support.reporters import Recorder
 from support.setting_words import classifier_with, regressor_with
 
 BLOBS = make_blobs(900, n_features=3, n_classes=2, seed=0)
@@ -131,12 +129,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_evaluation_remarks_on_rows_that_were_trained_on(folder: Path, model: str) -> None:
     """All, none, and half of them under another name and dtype."""
     for data, told, within in (("known", 1.0, 0.2), ("new", 0.0, 0.0), ("part", 0.5, 0.2)):
-        say = Recorder()
         group = folder / f"{data}.zarr"
-        with reporting(say):
-            found = evaluate(folder / model, group, cost=False)
+        found = evaluate(folder / model, group, cost=False)
         assert found["trained_share"] == pytest.approx(told, abs=within)
-        remarks = [text for text in say.told if "rows that the model was trained on" in text]
+        remarks = [each for each in found.remarks if each.code == "trained-rows"]
         assert len(remarks) == (told > 0)
 
 
@@ -149,12 +145,13 @@ def test_models_without_hashes_are_evaluated_all_the_same(
     assert found["trained_share"] is None
 
 
-def test_the_remark_is_left_out_by_q_and_not_from_json(folder: Path) -> None:
+def test_the_remark_is_in_the_result_and_not_on_standard_error(folder: Path) -> None:
     asked = ["evaluate", str(folder / "by-driver"), str(folder / "known.zarr"), "--no-cost"]
-    assert "trained on" in CliRunner().invoke(main, asked).stderr
+    assert "trained on" in CliRunner().invoke(main, asked).stdout
     quiet = CliRunner().invoke(main, [*asked, "-q", "--json"])
     assert quiet.stderr == ""
     assert json.loads(quiet.stdout)["trained_share"] > 0.8
+    assert "trained-rows" in {each["code"] for each in json.loads(quiet.stdout)["remarks"]}
 
 
 # -- a model as an estimator ---------------------------------------------------------------------------------

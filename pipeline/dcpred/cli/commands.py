@@ -18,6 +18,7 @@ from dcpred.cli.options import (
     NamesType,
     RowCount,
     cluster_options,
+    fail_option,
     files,
     json_option,
     reports_errors,
@@ -30,10 +31,12 @@ from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.model.label_rule import given_costs
 
 F = TypeVar("F", bound=Callable[..., Any])
-WITHOUT_OPTION = ("client", "workers", "verbose", "storage_options")  # `cluster_options` and all commands
+# `cluster_options`, `fail_option` and all commands
+WITHOUT_OPTION = ("client", "workers", "verbose", "storage_options", "on_alarm")
 # What a parameter has beyond its annotation, as `click.option` takes it: limits, and a word for its value.
 # "note" ends its help, and "flags" are other names.
 SHAPES: dict[str, dict[str, Any]] = {
+    "accept": {"metavar": "CODES"},
     "alpha": {"metavar": "SHARE"},
     "budget": {"metavar": "COST"},
     "by_time": {
@@ -109,6 +112,9 @@ def command(
         last = _options_of(run)
         if "workers" in known:
             run = cluster_options(run)
+            params.extend(_options_of(run))
+        if "on_alarm" in known:
+            run = fail_option(run)
             params.extend(_options_of(run))
         help_text = "\n\n".join(filter(None, (words.help(text), inspect.getdoc(body))))
         return kind(name, params=[*params, *last], callback=_checked(run, params), help=help_text)

@@ -49,6 +49,7 @@ METRICS = {
     "dcpred_run_blocks": "Blocks of the run, or of its shard: done, failed, left.",
     "dcpred_run_rows_per_second": "Rows scored per second by this call.",
     "dcpred_run_workers_lost": "Workers that ended during a task.",
+    "dcpred_run_remarks": "Remarks on the data and the result, by code and severity.",
     "dcpred_run_step_seconds": "Duration of each finished step.",
     **{f"dcpred_drift_{name}": meaning for name, (_, meaning) in metrics_of(Drift).items()},
     **{f"dcpred_model_{name}": meaning for name, (_, meaning) in metrics_of(TrainReport).items()},
@@ -79,6 +80,7 @@ class Metrics(logging.Handler):
         self.workers_lost: set[str] = set()
         self.failed: set[int] = set()
         self.steps: Counter[str] = Counter()
+        self.remarks: Counter[tuple[str, str]] = Counter()
         self.left, self.done = 0, 0
         self._take: dict[str, Callable[[float, Mapping[str, Any]], None]] = {
             "scoring_started": self._scoring_started,
@@ -86,6 +88,7 @@ class Metrics(logging.Handler):
             "block_failed": self._block_failed,
             "worker_lost": self._worker_lost,
             "step_ended": self._step_ended,
+            "remark": self._remark,
             "scored": self._scored,
             "refreshed": self._refreshed,
             "trained": self._trained,
@@ -139,6 +142,12 @@ class Metrics(logging.Handler):
         if facts["step"] in self.steps or len(self.steps) < MOST_STEPS:
             self.steps[facts["step"]] += facts["seconds"]
             self._set("dcpred_run_step_seconds", self.steps[facts["step"]], step=facts["step"])
+
+    def _remark(self, when: float, facts: Mapping[str, Any]) -> None:
+        if "code" in facts:  # Other remarks are lines of progress.
+            key = facts["code"], facts["severity"]
+            self.remarks[key] += 1
+            self._set("dcpred_run_remarks", self.remarks[key], code=key[0], severity=key[1])
 
     def _scored(self, when: float, facts: Mapping[str, Any]) -> None:
         """A complete run: its manifest counts."""

@@ -20,12 +20,14 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from dcpred.cli.errors import print_error
-from dcpred.cli.rendering import shown
+from dcpred.cli.rendering import rows, shown
+from dcpred.execution.events import takes_standard_error
 from dcpred.execution.interrupts import signals_handled
 from dcpred.execution.pools import pages_opened
 from dcpred.execution.progress import reporter
 from dcpred.execution.terminal import Verbosity, verbosity
 from dcpred.execution.workers import Scheduler, one_line
+from dcpred.public.remarks import Collected, collecting, take_unprinted
 from dcpred.public.results import PublicResult
 from dcpred_tasks.errors import (
     DcpredError,
@@ -35,6 +37,7 @@ from dcpred_tasks.errors import (
     SettingsError,
 )
 from dcpred_tasks.process import cpu_name, memory_bytes, process_name, versions
+from dcpred_tasks.remarks import Remark, Severity
 from dcpred_tasks.result_fields import document_of
 from dcpred_tasks.storage.addresses import OPTIONS, check_options, path_on_disk, storage_options
 from dcpred_tasks.storage.atomic_files import OBSTACLES, reason
@@ -244,6 +247,22 @@ def _of_tls(meaning: str) -> str:
     return f"{meaning}, a PEM file [default: as Dask is configured]."
 
 
+def fail_option(command: F) -> F:
+    """An option that makes remarks errors."""
+
+    @click.option(
+        "--fail-on",
+        type=click.Choice([Severity.ALARM.value, Severity.WARNING.value]),
+        help="End with exit code 7 at a remark of this severity, before anything is published.",
+    )
+    @wraps(command)
+    def run(*args: Any, fail_on: str | None, **kwargs: Any) -> None:
+        with collecting(fails_from=None if fail_on is None else Severity(fail_on), is_command=True):
+            command(*args, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
 def storage_option(command: F) -> F:
     """Options of object stores, which apply to all addresses of a command."""
 
@@ -310,12 +329,18 @@ def emit(
     draw    the text of the document, if that is no list of lines and tables
     """
     document = result.as_dict() if isinstance(result, PublicResult) else document_of(result)
+    remarks = take_unprinted()
     text = "" if as_json else draw(document) if draw else shown(owners or type(result), document)
+    text = f"{text}\n\n{_remarks_text(remarks)}" if remarks else text
     outcome = {} if error is None else {"error": str(error), "exit_code": error.exit_code}
     _print(json.dumps({**document, **outcome}, default=_plain) if as_json else text)
     if error is not None:
         print_error(str(error))
         raise SystemExit(error.exit_code) from error
+
+
+def _remarks_text(remarks: Sequence[Remark]) -> str:
+    return rows((remark.severity, remark.text) for remark in remarks)
 
 
 def outcome_of(call: Callable[[], Any]) -> tuple[Any, DcpredError | None]:
@@ -352,14 +377,15 @@ def reports_errors(command: F) -> F:
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
-        as_json = bool(kwargs.get("as_json"))
+        as_json, collected = bool(kwargs.get("as_json")), Collected()
         try:
-            with signals_handled(), library_warnings():
+            with signals_handled(), library_warnings(), collecting(is_command=True) as collected:
                 if verbosity() >= Verbosity.MORE:
                     for line in surroundings():
                         reporter().detail(line)
                 command(*args, **kwargs)
         except BaseException as error:
+            _print_unprinted(collected, str(error))
             outcome = failure(error)
             if outcome is None:
                 raise
@@ -368,6 +394,13 @@ def reports_errors(command: F) -> F:
             _fail(*outcome, as_json)
 
     return run  # type: ignore[return-value]
+
+
+def _print_unprinted(collected: Collected, error: str) -> None:
+    """Print the remarks of a command that failed before its result, but for those that the error states."""
+    remarks = [remark for remark in collected.unprinted() if remark.text not in error]
+    if remarks and verbosity() > Verbosity.QUIET and not takes_standard_error():
+        click.echo(_remarks_text(remarks), err=True)
 
 
 @contextmanager

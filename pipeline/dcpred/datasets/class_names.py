@@ -5,7 +5,6 @@ Zarr arrays and xarray.DataArrays may hold an attribute `labels`, as data sets t
 names of 0, 1, …
 """
 
-import warnings
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dcpred.public.remarks import add_remarks
 from dcpred_tasks.errors import DataError, SettingsError
 from dcpred_tasks.input_kinds import check_one_table, is_a, is_lazy, is_missing, unmasked_list
 from dcpred_tasks.model.class_codes import class_codes, names_of_classes
@@ -134,7 +134,7 @@ def known_weight(weight: Any, n_rows: int, largest: float) -> Any:
         )
     heaviest = np.array([values.sum(), values.max(), values.argmax()])
     if heavy := heavy_row(heaviest, int(np.count_nonzero(values)), largest):
-        warnings.warn(heavy, stacklevel=3)
+        add_remarks(heavy)
     return values
 
 

@@ -48,10 +48,12 @@ from dcpred.datasets.writing import (
 )
 from dcpred.execution.progress import counted, rows_of, show_step
 from dcpred.public.functions import typed
+from dcpred.public.remarks import add_remarks
 from dcpred.public.results import PublicResult, and_more, plain
 from dcpred_tasks.artifacts.followed_schema import counted_features, schema_to_follow
 from dcpred_tasks.errors import DataError, ResourceError, SettingsError
 from dcpred_tasks.model.class_codes import class_labels
+from dcpred_tasks.remarks import Remark, remark
 from dcpred_tasks.result_fields import Unit, result_class, result_field
 from dcpred_tasks.schema.column import Column, Id
 from dcpred_tasks.schema.inference import Wishes, wishes
@@ -383,7 +385,8 @@ def reading_errors(path: str | Path) -> Iterator[None]:
 
 
 DATASET_VERSION = 1
-OF_WRITING = ("dest", "chunk_rows", "progress", "verbose")  # the parameters of import_data that no read takes
+# The parameters of import_data that no read takes.
+OF_WRITING = ("dest", "chunk_rows", "progress", "accept", "on_alarm", "verbose")
 LARGEST_SCHEMA = 64 * 2**20  # bytes of a file of a schema
 
 
@@ -397,29 +400,8 @@ def _target_text(r: Mapping[str, Any]) -> str:
 
 
 def _unlabelled_text(r: Mapping[str, Any]) -> str | None:
-    if not r["unlabelled"]:
-        return None
-    skipped = f"skipped {counted(r['unlabelled'], 'row', 'rows')} without a target"
-    text = r["unlabelled_text"]
-    if not text:
-        return skipped
-    option = f"--not-missing {shlex.quote(text)}"
-    return f"{skipped}, also where the target is {text!r}: pass {option} if it is a class"
-
-
-def _repeated_text(r: Mapping[str, Any]) -> str | None:
-    """The column of ids with the fewest repeats: several may be unique only together."""
-    repeats = r["repeated_ids"]
-    if not repeats or not (least := min(repeats.values())):
-        return None
-    name = next(name for name, rows in repeats.items() if rows == least)
-    rows_have = counted(least, "row has", "rows have")
-    return f"{rows_have} a value of {name!r} that an earlier row has; correct the source"
-
-
-def _ignored_text(r: Mapping[str, Any]) -> str | None:
-    names = [repr(name) for name in r["ignored"][:IGNORED_SHOWN]]
-    return f"columns not known: {and_more(names, len(r['ignored']))}" if names else None
+    n = r["unlabelled"]
+    return f"skipped {counted(n, 'row', 'rows')} without a target" if n else None
 
 
 def _absent_text(r: Mapping[str, Any]) -> str | None:
@@ -427,11 +409,31 @@ def _absent_text(r: Mapping[str, Any]) -> str | None:
     return f"values not read: {and_more(names, len(r['absent']))}" if names else None
 
 
-def _unknown_texts(r: Mapping[str, Any]) -> list[str]:
-    return [
-        f"categories of {plain(name, WIDEST)} in {counted(n, 'row', 'rows')}, encoded as others"
-        for name, n in (r["unknown"] or {}).items()
-    ]
+def import_remarks(table: Table, repeated: Mapping[str, int], follows: bool) -> list[Remark]:
+    """Remarks on imported rows.
+
+    repeated  about how many rows repeat an id, by column
+    follows   whether columns are encoded like those of another data set
+    """
+    remarks = []
+    if names := [repr(name) for name in table.ignored[:IGNORED_SHOWN]]:
+        what = f"columns not known: {and_more(names, len(table.ignored))}"
+        remarks.append(remark("unknown-columns", what, columns=table.ignored))
+    for name, n in ((table.unknown or {}) if follows else {}).items():
+        rows = counted(n, "row", "rows")
+        what = f"never seen categories of {plain(name, WIDEST)} in {rows}, encoded as others"
+        remarks.append(remark("unknown-categories", what, columns=[name], share=n / table.n_samples))
+    if table.unlabelled_text:
+        rows = counted(table.unlabelled[0], "row", "rows")
+        do = f"pass --not-missing {shlex.quote(table.unlabelled_text)} if it is a class"
+        what = f"skipped {rows} without a target, also where the target is {table.unlabelled_text!r}"
+        remarks.append(remark("text-for-missing", what, do))
+    if repeated and (least := min(repeated.values())):
+        # Several columns may be unique only together: that with the fewest repeats counts.
+        name = next(name for name, rows in repeated.items() if rows == least)
+        what = f"{counted(least, 'row has', 'rows have')} a value of {name!r} that an earlier row has"
+        remarks.append(remark("repeated-ids", what, columns=[name], share=least / table.n_samples))
+    return remarks
 
 
 @result_class
@@ -468,17 +470,11 @@ class Imported(PublicResult):
     repeated_ids: dict[str, int] = result_field(
         "Estimated number of rows that repeat a value of an earlier row, by array of `ids`.",
         default_factory=dict,
-        line="duplicate ids",
-        text=_repeated_text,
     )
-    ignored: tuple[str, ...] = result_field(
-        "Columns that the followed schema does not know.", default=(), line="ignored", text=_ignored_text
-    )
+    ignored: tuple[str, ...] = result_field("Columns that the followed schema does not know.", default=())
     unknown: dict[str, int] | None = result_field(
         "Rows by column whose category the followed schema does not know; None if there are none.",
         default=None,
-        line="never seen",
-        text=_unknown_texts,
     )
     unlabelled: int = result_field(
         "Number of skipped rows without a target.", default=0, line="unlabelled", text=_unlabelled_text
@@ -532,6 +528,8 @@ def import_data(
     progress: Callable[[int, int | None], None] | None = None,
     ids: Names = (),
     gaps: Names = (),
+    accept: Sequence[str] = (),
+    on_alarm: str = "warn",
     verbose: bool = False,
 ) -> Imported:
     """Import a table or a matrix into the new Zarr group `dest` with arrays X and y.
@@ -625,6 +623,7 @@ def import_data(
         with new_data_set(place, attributes) as group:
             not_finite, repeated = write_table(table, group, name, rows, progress or rows_of(advance))
             check_place(place)
+            add_remarks(*import_remarks(table, repeated, like is not None))
     done = _imported(table, dest, rows, not_finite)
     return replace(done, repeated_ids=repeated, unknown=None if like is None else table.unknown)
 

@@ -4,7 +4,7 @@ Copies every array of as many rows as X, with its attributes, and the attributes
 classes, the schema, ids. Each part is written completely or not at all.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,12 @@ from dcpred.datasets.split_rules import Drawn, Rule, SplitSource
 from dcpred.datasets.writing import Repeats, new_data_set
 from dcpred.execution.progress import counted, show_step
 from dcpred.public.functions import typed
+from dcpred.public.remarks import add_remarks
 from dcpred.public.results import PublicResult
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.trained_rows import hashes_of_rows
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError, listed
+from dcpred_tasks.remarks import remark
 from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array, open_group
@@ -52,20 +54,6 @@ def _how_text(r: Mapping[str, Any]) -> str:
 
 def _test_share(r: Mapping[str, Any]) -> float:
     return float(r["n_test"] / (r["n_train"] + r["n_test"]))
-
-
-def _shared_text(r: Mapping[str, Any]) -> str | None:
-    if r["shared_rows"] < SHARED * r["n_test"]:
-        return None
-    rows_are = counted(r["shared_rows"], "test row is", "test rows are")
-    return f"{rows_are} equal to training rows; remove them, or split --by-group"
-
-
-def _missed_text(r: Mapping[str, Any]) -> str | None:
-    if abs(_test_share(r) - r["fraction"]) <= MISSED * r["fraction"]:
-        return None
-    parts = "groups" if r["by"] == "group" else "values"
-    return f"{100 * r['fraction']:.1f} % was requested; the {parts} are too large for it, none is divided"
 
 
 @result_class
@@ -100,8 +88,6 @@ class Split(PublicResult):
     shared_rows: int = result_field(
         "About how many test rows are equal to training rows; counted when both parts are written.",
         default=0,
-        line="duplicate rows",
-        text=_shared_text,
     )
     already_split: bool = result_field(
         "Whether both parts existed, and nothing was written.",
@@ -112,8 +98,6 @@ class Split(PublicResult):
     fraction: float = result_field(
         "The requested fraction of test rows, which whole groups and equal times may miss.",
         default=0.0,
-        line="remark",
-        text=_missed_text,
     )
 
 
@@ -128,6 +112,8 @@ def split(
     into: tuple[str | Path, str | Path] | None = None,
     x: str = "X",
     y: str = "y",
+    accept: Sequence[str] = (),
+    on_alarm: str = "warn",
     verbose: bool = False,
 ) -> Split:
     """Split a data set into training and test rows: two new Zarr groups.
@@ -201,6 +187,10 @@ def split(
             f"Cannot split {data}: {n_test:,} of its {n_rows:,} rows would be test rows. Choose"
             " another fraction."
         )
+    if abs(n_test / n_rows - test) > MISSED * test:
+        parts = "groups" if how == "group" else "values"
+        what = f"{100 * test:.1f} % was requested; the {parts} are too large for it, none is divided"
+        add_remarks(remark("uneven-split", what, columns=[name] if name else (), file=data))
     asked = {"share": test, "by": how, "name": name or None, "seed": drawn}
     contents = {name: stored_chunks.fingerprint(array) for name, array in arrays.items()}
     origin = asked | {"run": digest_json({**asked, **contents})}
@@ -331,7 +321,13 @@ def _write(
         for its in writers.values():
             for _, writer in its:
                 writer.close()
-    return met["test"].rows_also_in(met["train"])
+        shared = met["test"].rows_also_in(met["train"])
+        if shared >= SHARED * sizes["test"]:
+            rows_are = counted(shared, "test row is", "test rows are")
+            add_remarks(
+                remark("shared-rows", f"{rows_are} equal to training rows", share=shared / sizes["test"])
+            )
+    return shared
 
 
 def _attributes(like: zarr.Array[Any]) -> dict[str, Any]:

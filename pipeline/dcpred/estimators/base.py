@@ -8,7 +8,6 @@ without one in this process, block by block.
 import copy
 import shutil
 import tempfile
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from dcpred.datasets.split_rules import folds_of_estimator, with_equal_rows
 from dcpred.estimators import out_of_core, tables
 from dcpred.estimators import settings as rare
 from dcpred.execution.progress import reporter, reporting, show, show_job, show_step
+from dcpred.public.remarks import add_remarks, collecting
 from dcpred.training.column_report import columns_in_words
 from dcpred_tasks.artifacts.data_schema import check_given_encoding, schema_of_given
 from dcpred_tasks.artifacts.model_artifact import IfTaken, open_artifact, write_model
@@ -74,7 +74,8 @@ from dcpred_tasks.training.changed_settings import changed_settings
 from dcpred_tasks.training.folds import Folds
 from dcpred_tasks.training.in_memory import train_rows
 from dcpred_tasks.training.settings import DEFAULTS, Settings, make_settings, settings_dict
-from dcpred_tasks.training.survey import check_survey, remarks, survey_rows, with_bins
+from dcpred_tasks.training.survey import check_survey, survey_rows, with_bins
+from dcpred_tasks.training.training_remarks import training_remarks
 
 DASK_FRAME = "dask.dataframe.DataFrame"
 # Settings of an estimator without arguments, as far as nothing is chosen.
@@ -153,8 +154,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         if is_lazy(X):
             out_of_core.current_client()  # It raises for one that cannot be used.
         fitted = copy.copy(self)
-        with reporting(reporter(self.verbose)):
+        with reporting(reporter(self.verbose)), collecting() as collected:
             fitted._fit(X, y, sample_weight, groups)
+        fitted.remarks_ = tuple(collected.remarks)
         self.__dict__ = fitted.__dict__
         return self
 
@@ -324,14 +326,12 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         self.model_ = with_bins(self.model_, X, number, survey, self._encoding(), settings.seed)
         self._trained_rows = sketch(X)
         names = self.model_.scaling.names(self._feature_names())
-        survey = replace(survey, weights=np.zeros(3))  # A heavy row was warned of.
-        notes = remarks(X, target, number, survey, self._feature_names(), self._encoding(), classes)
-        changed = changed_settings(settings, self.model_.landmark_at)
-        if 0 < settings.n_leaves < self.model_.n_leaves:  # Costlier than what the user asked for.
-            warnings.warn(changed.pop(0), UserWarning, stacklevel=4)
-        notes += changed
-        for remark in [*columns_in_words(self.model_.scaling, survey, names), *notes]:
-            show(remark)
+        for sentence in columns_in_words(self.model_.scaling, survey, names):
+            show(sentence)
+        add_remarks(
+            *training_remarks(X, target, number, survey, self._feature_names(), self._encoding(), classes)
+        )
+        add_remarks(*changed_settings(settings, self.model_.landmark_at))
         self._remember(settings)
 
     def _folds(self, groups: Any, y: Any, n_rows: int, settings: Settings) -> Folds | None:

@@ -5,7 +5,7 @@ results of blocks are merged: the result is the same, bit for bit, for any numbe
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from dcpred.execution.pools import chosen_pool, this_process
 from dcpred.execution.progress import COMPILING, counted, show, show_dashboard, show_step
 from dcpred.execution.workers import Pool, Workers
 from dcpred.public.functions import typed
+from dcpred.public.remarks import add_remarks
 from dcpred.public.results import PublicResult
 from dcpred.serving.cost import measure_cost, predict_cost
 from dcpred_tasks.artifacts.data_schema import check_same_encoding
@@ -29,8 +30,10 @@ from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model.compact_model import Model, check_features, check_matrix
 from dcpred_tasks.model.feature_names import check_same_names, feature_names
 from dcpred_tasks.model.label_rule import Costs, given_costs, threshold_of
+from dcpred_tasks.remarks import Remark, remark
 from dcpred_tasks.result_fields import document_of
 from dcpred_tasks.scoring.drift import describe_drift
+from dcpred_tasks.scoring.drift_fields import drift_remarks
 from dcpred_tasks.scoring.scorer import chosen, is_compiled
 from dcpred_tasks.scoring.statistics import Statistics, sample_stride, why_unscored
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -70,14 +73,14 @@ class Evaluation(PublicResult, Mapping[str, Any]):
     figures: Mapping[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the figures, as the command prints them with --json.
+        """Return the figures and the remarks, as the command prints them with --json.
 
         Returns
         -------
         dict
-            Figures by name.
+            Figures by name, and `remarks`.
         """
-        return dict(self.figures)
+        return {**self.figures, "remarks": document_of(list(self.remarks))}
 
     def _shown(self) -> list[tuple[str, Any]]:
         of_model = ("model", "model_hash", "data", "engine")
@@ -117,6 +120,8 @@ def evaluate(
     y: Any = "y",
     workers: int | None = None,
     client: Any = None,
+    accept: Sequence[str] = (),
+    on_alarm: str = "warn",
     verbose: bool = False,
 ) -> Evaluation:
     """Measure the quality of a model on labelled data, and its cost in linear predictions.
@@ -196,8 +201,7 @@ def _figures(
     check_same_encoding(x, artifact)
     check_features(X.shape, np.dtype(X.dtype), model.n_features)
     check_same_names(feature_names(X), artifact.feature_names, str(x))
-    if remark := check_targets(X, target, x, y, model.task):
-        show(remark)
+    add_remarks(*check_targets(X, target, x, y, model.task))
     plan = plan_scoring(
         X.shape[0], X.shape[1], np.dtype(X.dtype).itemsize, zarr_arrays.chunk_rows(X), model.n_outputs
     )
@@ -233,8 +237,7 @@ def _figures(
         trained = replace(job.trained)
         trained.n_compared, trained.n_met = evaluated.n_compared, evaluated.n_met
         result["trained_share"] = trained.known_share()
-    for remark in evaluation_remarks(result):
-        show(remark)
+    add_remarks(*evaluation_remarks(result))
     if not cost:
         return result
     show("measuring the cost")
@@ -319,42 +322,53 @@ def without_infinite(result: dict[str, Any]) -> dict[str, Any]:
     return result | dict.fromkeys(names) | ({"beyond_float64": names} if names else {})
 
 
-def evaluation_remarks(result: dict[str, Any]) -> list[str]:
+def evaluation_remarks(result: dict[str, Any]) -> list[Remark]:
     """Remarks on an evaluation besides its figures."""
-    return [remark for remark in (_trained(result), _one_class(result), _infinite(result)) if remark]
+    of_figures = (_trained(result), _one_class(result), _infinite(result))
+    return [*filter(None, of_figures), *unscored_rows(result), *drift_remarks(result.get("drift"))]
 
 
-def _trained(result: dict[str, Any]) -> str:
+def _trained(result: dict[str, Any]) -> Remark | None:
     """A remark on rows that the model was trained on."""
-    share = result.get("trained_share") or 0.0
+    share, data = result.get("trained_share") or 0.0, result["data"]
     if share < SHOWN_SHARE:
-        return ""
-    return (
-        f"{'all' if share == 1 else f'about {100 * share:.0f} % of the'} rows of {result['data']} are equal"
-        " to rows that the model was trained on. It does worse on new ones: evaluate it on rows that"
-        " `dcpred split` set aside"
-    )
+        return None
+    part = "all" if share == 1 else f"about {100 * share:.0f} % of the"
+    text = f"{part} rows of {data} are equal to rows that the model was trained on. It does worse on new ones"
+    return remark("trained-rows", text, file=data, share=share)
 
 
-def _one_class(result: dict[str, Any]) -> str:
+def _one_class(result: dict[str, Any]) -> Remark | None:
     """A remark on rows that all have one class."""
     present = [line["class"] for line in result.get("classes", ()) if line["rows"]]
     if len(present) != 1:
-        return ""
-    return (
-        f"all rows of {result['data']} have the class {present[0]}: accuracy is the recall of that class, and"
-        " there is no AUC. Evaluate rows of all classes"
-    )
+        return None
+    text = f"all rows of {result['data']} have the class {present[0]}: accuracy is the recall of that class"
+    return remark("one-class", f"{text}, and there is no AUC", file=result["data"], share=1.0)
 
 
-def _infinite(result: dict[str, Any]) -> str:
+def _infinite(result: dict[str, Any]) -> Remark | None:
     """A remark on figures beyond the range of float64."""
     names = result.get("beyond_float64")
-    return f"{' and '.join(names)} of {result['data']} is larger in size than any float64" if names else ""
+    if not names:
+        return None
+    text = f"{' and '.join(names)} of {result['data']} is larger in size than any float64"
+    return remark("infinite-figure", text, file=result["data"])
 
 
-def check_targets(X: zarr.Array[Any], target: zarr.Array[Any], x: Address, y: Address, task: str) -> str:
-    """Raise DataError without a target for each row of X; returns a remark on missing chunks, or ""."""
+def unscored_rows(result: dict[str, Any]) -> list[Remark]:
+    """A remark on labelled rows without a score."""
+    n_bad, n_rows = result["n_bad"], result["n_samples"]
+    if not n_bad:
+        return []
+    text = f"{n_bad:,} of {n_rows:,} labelled rows of {result['data']} have no score, and are skipped"
+    return [remark("unscored-rows", text, "correct the data", file=result["data"], share=n_bad / n_rows)]
+
+
+def check_targets(
+    X: zarr.Array[Any], target: zarr.Array[Any], x: Address, y: Address, task: str
+) -> list[Remark]:
+    """Raise DataError without a target for each row of X; returns a remark on missing chunks."""
     if X.shape[0] == 0:
         raise DataError(f"Cannot evaluate {x}: it has no rows. Pass data with rows.")
     if target.shape != (X.shape[0],):
@@ -364,6 +378,7 @@ def check_targets(X: zarr.Array[Any], target: zarr.Array[Any], x: Address, y: Ad
         )
     stored_chunks.check_complete(x, X)
     if task == "classification":
-        return stored_chunks.check_labels(y, target)
+        lack = stored_chunks.check_labels(y, target)
+        return [] if lack is None else [lack]
     stored_chunks.check_complete(y, target)
-    return ""
+    return []

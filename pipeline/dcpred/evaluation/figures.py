@@ -6,8 +6,9 @@ from typing import Any
 from dcpred.public.results import plain
 from dcpred.serving.cost import Cost
 from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
+from dcpred_tasks.remarks import Remark
 from dcpred_tasks.result_fields import Listing, Unit, result_class, result_field
-from dcpred_tasks.scoring.drift_fields import Drift, drift_lines
+from dcpred_tasks.scoring.drift_fields import Drift
 
 
 def _rows_text(r: Mapping[str, Any]) -> str:
@@ -74,9 +75,8 @@ class EvaluationFacts:
     engine: str = result_field(
         "The scoring engine, and its level of instructions.", line="engine", unit=Unit.TEXT
     )
-    drift: Drift = result_field(
-        "Differences from the training rows.", line="drift", text=lambda r: drift_lines(r["drift"])
-    )
+    drift: Drift = result_field("Differences from the training rows.")
+    remarks: list[Remark] = result_field("What a person has to know about the rows and the figures.")
     leaves: LeafErrors = result_field("Errors by leaf.")
     beyond_float64: list[str] = result_field("Their names.", when="figures beyond float64")
 

@@ -11,6 +11,7 @@ from typing import Any
 from dcpred.public.results import plain
 from dcpred.version import __version__
 from dcpred_tasks.errors import DataError, optional_package
+from dcpred_tasks.remarks import RANKS, Remark, Severity
 from dcpred_tasks.result_fields import Unit, cells_of, columns_of, facts_of, result_class, result_field, size
 from dcpred_tasks.storage.addresses import local_path
 from dcpred_tasks.storage.atomic_files import PARTIAL, check_new_name, replace_bytes, resource_errors
@@ -94,6 +95,20 @@ class Page:
     sections: Sequence[Section] = ()
     warnings: Sequence[str] = ()
     """What a reader has to know first."""
+
+
+def attention(remarks: Sequence[Remark]) -> list[str]:
+    """Sentences of remarks for the top of a page, the most severe first."""
+    ordered = sorted(remarks, key=lambda each: -RANKS[Severity(each.severity)])
+    return [
+        f"{each.severity.capitalize()}: {'. '.join(_sentence(part) for part in (each.what, each.do) if part)}"
+        f" ({each.code})."
+        for each in ordered
+    ]
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}".removesuffix(".")
 
 
 @result_class

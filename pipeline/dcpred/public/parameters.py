@@ -35,6 +35,8 @@ def parameters_in(text: str) -> dict[str, Parameter]:
 
 
 SHARED = parameters_in(f"""
+accept : sequence of str, optional
+    Codes of remarks to omit, for example id-feature.
 alpha : float, optional
     Fraction of rows outside of intervals, 0.01 to 0.5. By default {DEFAULT_ALPHA}.
 by_group : str, optional
@@ -77,6 +79,8 @@ metric : str, optional
     squared error.
 model : str, Path or ServedModel
     Path or address of a model.
+on_alarm : {{"warn", "raise"}}, default "warn"
+    Whether an alarm among the remarks is a Python warning, or an error before anything is published.
 outputs : sequence of str, optional
     Columns to write: {", ".join(OUTPUTS)}; regression also has
     quantiles, {QUANTILES[0]} to {QUANTILES[-1]}. By default all but {ON_REQUEST} and quantiles.

@@ -2,19 +2,28 @@
 
 import html
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from dcpred_tasks.result_fields import document_of
+from dcpred_tasks.remarks import Remark
+from dcpred_tasks.result_fields import FACTS, Facts, document_of
 
 MIB = 2**20
 LONGEST = 60  # letters of a value
 MOST = 12  # values that `repr` shows
 
 
+@dataclass(frozen=True, repr=False)
 class PublicResult:
-    """Mixin of frozen dataclasses, made with `repr=False`: a short `repr`, a table in a notebook, and the
-    keys that the command prints with --json.
+    """Base of results: a short `repr`, a table in a notebook, the keys that the command prints with --json,
+    and remarks.
     """
+
+    remarks: tuple[Remark, ...] = field(
+        default=(),
+        kw_only=True,
+        metadata={FACTS: Facts("What a person has to know about the data and the result.")},
+    )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields, as the command prints them with --json.
@@ -31,20 +40,23 @@ class PublicResult:
             (name, value) for name, value in self._shown() if not isinstance(value, dict | list | tuple)
         ]
         more = ", …" if len(values) > MOST else ""
-        return f"{type(self).__name__}({', '.join(f'{k}={_short(v)}' for k, v in values[:MOST])}{more})"
+        text = f"{type(self).__name__}({', '.join(f'{k}={_short(v)}' for k, v in values[:MOST])}{more})"
+        return "\n".join([text, *map(str, self.remarks)])
 
     def _repr_html_(self) -> str:
+        remarks = [(remark.severity, remark.text) for remark in self.remarks]
         lines = (
             f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(_text(value))}</td></tr>"
-            for name, value in self._shown()
+            f"<td style='text-align:left'>{html.escape(text)}</td></tr>"
+            for name, text in [*remarks, *((name, _text(value)) for name, value in self._shown())]
         )
         return f"<table><caption>{type(self).__name__}</caption>{''.join(lines)}</table>"
 
     def _shown(self) -> list[tuple[str, Any]]:
         """Names and values, without those that are empty."""
         empty: tuple[Any, ...] = (None, "", [], {}, ())
-        return [(name, value) for name, value in vars(self).items() if value not in empty]
+        values = vars(self).items()
+        return [(name, value) for name, value in values if value not in empty and name != "remarks"]
 
 
 def _short(value: Any) -> str:

@@ -35,6 +35,7 @@ from dcpred.execution.lease import Lease, acquire_lock, lock_holder
 from dcpred.execution.pools import started_once
 from dcpred.public.functions import checked, typed
 from dcpred.public.parameters import as_for
+from dcpred.public.remarks import add_remarks, failing
 from dcpred.public.results import PublicResult
 from dcpred.refreshing.incremental_run import IncrementalRun, Job
 from dcpred.refreshing.limits import Limits, drift_by_run, ignored_features, without_ignored
@@ -42,6 +43,7 @@ from dcpred.refreshing.parts import Parts, check_parts, check_run, find_parts
 from dcpred.refreshing.root import Root, Settings, is_root, open_root
 from dcpred.runs.bad_rows import BadRowLimit, without_score
 from dcpred.runs.latest import latest_run, point_to
+from dcpred.runs.manifest import run_remarks
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.planning import check_outputs, plan_run
 from dcpred.scoring.request import Request, requested_columns, requested_pool
@@ -52,7 +54,7 @@ from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
 from dcpred_tasks.errors import DataError, IncompleteError, PlanConflictError, SettingsError
 from dcpred_tasks.model.uncertainty import DEFAULT_ALPHA
 from dcpred_tasks.result_fields import Unit, measured, result_class, result_field
-from dcpred_tasks.scoring.drift_fields import Drift, drift_lines
+from dcpred_tasks.scoring.drift_fields import Drift, drift_remarks
 from dcpred_tasks.scoring.outputs import columns as columns_of
 from dcpred_tasks.scoring.scorer import arithmetic
 from dcpred_tasks.storage import zarr_arrays
@@ -120,15 +122,11 @@ class RefreshReport(PublicResult):
     drift: dict[str, Any] = result_field(
         "Drift of all rows, as in the manifest.",
         of=Drift,
-        line="drift",
-        text=lambda r: drift_lines(r["drift"]),
     )
     new_drift: dict[str, Any] | None = result_field(
         "Drift of the rows in blocks of this run that were not reused; None for a run that was the"
         " latest already.",
         of=Drift,
-        line="drift of new",
-        text=lambda r: drift_lines(r["new_drift"], "drift of new"),
     )
     why_kept: str = result_field('Why another run is the latest; "" if none is.')
     removed: list[str] = result_field(
@@ -167,6 +165,8 @@ def refresh(
     quarantine: bool = False,
     workers: int | None = None,
     client: Any = None,
+    accept: Sequence[str] = (),
+    on_alarm: str = "warn",
     verbose: bool = False,
 ) -> RefreshReport:
     """Score what is new or changed since the last run, and publish the complete result as `root/latest`.
@@ -314,6 +314,7 @@ def _published(
     """Make a run the latest if allowed, and report."""
     root, before = work.root, work.latest
     manifest, why, state, new = root.manifest(name), "", "unchanged", None
+    remarks = run_remarks(manifest, root.address(name))
     if name != before:
         state = "published"
         if isinstance(work, Parts):
@@ -322,6 +323,8 @@ def _published(
             limited = without_ignored(limits, root, name, manifest)
             drifts = drift_by_run(root, name, before, limited, limits.ignored)
             why, new = "; ".join(limits.exceeded(name, limited, drifts)), drifts.get(name)
+            remarks += drift_remarks(new, "of the new rows ", root.address(name)) if before else []
+        why = why or "; ".join(each.text for each in failing(remarks))
         if name in root.settings.passed_over:
             why, state = f"a person replaced it by {before}", "left"
         elif why:
@@ -354,6 +357,7 @@ def _published(
     )
     if is_heard():
         _tell_refreshed(report)
+    add_remarks(*remarks, report=report, fails=state == "kept")
     return report
 
 

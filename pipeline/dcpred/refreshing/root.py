@@ -16,7 +16,7 @@ from dcpred.public.results import PublicResult
 from dcpred.runs.bad_rows import without_score
 from dcpred.runs.latest import INPUTS, MANIFEST, PARTS, PLAN, RUN_NAME, RUNS, SETTINGS, latest_run
 from dcpred.runs.ledger import Ledger, completed, stored_run
-from dcpred.runs.manifest import plan_digest
+from dcpred.runs.manifest import plan_digest, run_remarks
 from dcpred.runs.status import RunStatus, run_status
 from dcpred.scoring.request import Columns
 from dcpred_tasks.annotations import from_document
@@ -275,6 +275,7 @@ class RunLine:
         unit=Unit.TEXT,
     )
     model_hash: str = result_field("Hash of the model of the run.", default="")
+    remarks: tuple[str, ...] = result_field("Codes of the remarks on its rows.", default=())
 
 
 def _runs_listing(r: Mapping[str, Any]) -> Listing:
@@ -370,4 +371,5 @@ def _line(root: Root, name: str, latest: str) -> RunLine | None:
         n_bad=without_score(finished.status),
         drift_is_large=bool(finished.drift.get("large")),
         model_hash=finished.model_hash,
+        remarks=tuple(remark.code for remark in run_remarks(vars(finished), name)),
     )

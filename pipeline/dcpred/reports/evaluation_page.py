@@ -23,6 +23,7 @@ from dcpred.pages.page import (
     Picture,
     Section,
     Table,
+    attention,
     counted,
     headlines,
     number,
@@ -31,6 +32,7 @@ from dcpred.pages.page import (
 )
 from dcpred.public.results import plain
 from dcpred_tasks.evaluation.measures import difference
+from dcpred_tasks.remarks import remarks_of
 from dcpred_tasks.scoring.drift import LARGE_PSI
 
 OUTLINES = 6  # number of features whose drift is drawn
@@ -306,10 +308,8 @@ def evaluation_page(r: dict[str, Any]) -> Page:
 
 
 def evaluation_warnings(r: dict[str, Any]) -> list[str]:
-    remarks = evaluation_remarks({**r, "data": last_name(r.get("data", "data"))})
-    warnings = [f"{remark[0].upper()}{remark[1:]}." for remark in remarks]
-    if r["n_bad"]:
-        warnings.append(f"{counted(r['n_bad'], 'row is', 'rows are')} not finite and skipped.")
+    named = {**r, "data": last_name(r.get("data", "data"))}
+    warnings = attention(remarks_of(r["remarks"]) if "remarks" in r else evaluation_remarks(named))
     if r.get("n_unlabelled"):
         warnings.append(f"{counted(r['n_unlabelled'], 'row has', 'rows have')} no target and are skipped.")
     return warnings

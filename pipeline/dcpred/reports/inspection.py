@@ -26,7 +26,7 @@ from dcpred_tasks.model.label_rule import threshold_of
 from dcpred_tasks.model.target_encoding import FEWEST_POSITIONS
 from dcpred_tasks.result_fields import ABSENT, Lines, Unit, result_class, result_field
 from dcpred_tasks.schema.schema import ATTRIBUTE, SchemaDocument, read_schema
-from dcpred_tasks.scoring.drift_fields import drift_lines
+from dcpred_tasks.scoring.drift_fields import drift_remarks
 from dcpred_tasks.scoring.scorer import described
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_group, open_node
@@ -180,7 +180,8 @@ def _arrays_text(r: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _drift_lines(r: Mapping[str, Any]) -> Lines:
-    return Lines([*drift_lines((r["manifest"] or {}).get("drift")), ("kind", r["kind"])])
+    remarks = drift_remarks((r["manifest"] or {}).get("drift"))
+    return Lines([*((each.code, each.what) for each in remarks), ("kind", r["kind"])])
 
 
 @result_class

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dcpred.evaluation.evaluate import evaluate, without_infinite
-from dcpred.execution.progress import reporter, reporting, show, show_step
+from dcpred.execution.progress import reporter, reporting, show_step
 from dcpred.execution.workers import one_line
 from dcpred.extensions import REPORTS, registered
 from dcpred.pages import charts
@@ -23,6 +23,7 @@ from dcpred.pages.page import (
     Report,
     Section,
     Table,
+    attention,
     check_packages,
     counted,
     headlines,
@@ -31,6 +32,7 @@ from dcpred.pages.page import (
     render,
 )
 from dcpred.public.parameters import documented
+from dcpred.public.remarks import add_remarks
 from dcpred.public.results import plain
 from dcpred.refreshing.root import RootStatus, RunLine, root_status
 from dcpred.reports.evaluation_page import (
@@ -69,6 +71,7 @@ from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model.compact_model import Model, Scores, score_rows
 from dcpred_tasks.model.contributions import known_importances
 from dcpred_tasks.model.moments import known_reference
+from dcpred_tasks.remarks import remarks_of
 from dcpred_tasks.result_fields import document_of
 from dcpred_tasks.scoring.outputs import DECISION
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -116,7 +119,10 @@ def model_page(address: str, evaluated: dict[str, Any] | None, search: list[Sect
             settings_section(held["settings"]),
             _history(held, address),
         ],
-        warnings=[] if evaluated is None else evaluation_warnings(evaluated | {"n_bad": 0}),  # stated above
+        warnings=[
+            *attention(remarks_of((held["provenance"].get("report") or {}).get("remarks", ()))),
+            *([] if evaluated is None else evaluation_warnings(evaluated)),
+        ],
     )
 
 
@@ -481,8 +487,8 @@ def evaluate_run(run: Run, x: Address, y: Address) -> dict[str, Any]:
         )
     if run.model.task != "classification":
         stored_chunks.check_complete(y, target)
-    elif remark := stored_chunks.check_labels(y, target):
-        show(remark)
+    elif lack := stored_chunks.check_labels(y, target):
+        add_remarks(lack)
     if absolute(x) == absolute(run.run.x) and not open_ledger(run.run.output).has_same_input():
         raise DataError(
             f"Cannot compare the scores of {run.run.output} with {y}: {x} changed since its rows were scored."

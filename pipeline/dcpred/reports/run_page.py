@@ -12,7 +12,7 @@ import numpy as np
 
 from dcpred.pages import charts
 from dcpred.pages.charts import Line
-from dcpred.pages.page import Page, Picture, Section, Table, counted, number, percent
+from dcpred.pages.page import Page, Picture, Section, Table, attention, counted, number, percent
 from dcpred.public.results import plain
 from dcpred.reports.evaluation_page import (
     compared,
@@ -24,6 +24,7 @@ from dcpred.reports.evaluation_page import (
 from dcpred.results.stored_scores import open_stored
 from dcpred.runs.bad_rows import without_score
 from dcpred.runs.ledger import open_ledger
+from dcpred.runs.manifest import run_remarks
 from dcpred.runs.status import RunStatus, run_status
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
 from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
@@ -555,8 +556,8 @@ def _warnings(run: Run) -> list[str]:
         left = run.status.n_blocks - run.status.done_blocks
         what = "goes on" if run.status.state == "scoring" else "is not finished; run the same command again"
         words.append(f"The run {what}: {counted(left, 'block is', 'blocks are')} left.")
-    if (run.manifest.get("drift") or {}).get("large"):
-        words.append("The rows differ much from those that the model was trained on; see Drift.")
+    if run.manifest:
+        words += attention(run_remarks(run.manifest, last_name(run.run.output)))
     if run.model is None:
         words.append("The model is missing: parts that need it are omitted.")
     return words

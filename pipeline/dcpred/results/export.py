@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import zarr
 
-from dcpred.execution.progress import show, show_step
+from dcpred.execution.progress import show_step
 from dcpred.public.functions import typed
+from dcpred.public.remarks import add_remarks
 from dcpred.public.results import PublicResult, and_more, plain
 from dcpred.results.stored_scores import StoredScores, open_stored
 from dcpred.runs.input_identity import arrays_beside, same_rows
@@ -25,6 +26,7 @@ from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.artifacts.model_artifact import open_artifact
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.errors import DataError, DcpredError, SettingsError, doubled, listed
+from dcpred_tasks.remarks import remark
 from dcpred_tasks.result_fields import Unit, result_class, result_field
 from dcpred_tasks.storage.addresses import TableAddress, absolute, check_writable, local_path, path_on_disk
 from dcpred_tasks.storage.atomic_files import (
@@ -378,10 +380,12 @@ def imported_ids(run: ScoreRun) -> Beside | None:
             " scores alone by naming their --columns, for example row,label."
         )
     if lost:
-        show(
-            f"warning: the table has no ids of its rows: {listed(lost)} was next to {run.x}"
-            f" during scoring, and was removed. If the data were moved, add --with DATA:{lost[0]}."
+        what = (
+            f"the table has no ids of its rows: {listed(lost)} was next to {run.x} during scoring, and was"
+            " removed"
         )
+        do = f"if the data were moved, add --with DATA:{lost[0]}"
+        add_remarks(remark("lost-ids", what, do, columns=lost, file=run.x))
     return None
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from dcpred.execution.block_plan import BlockPlan
 from dcpred.execution.events import by_name, is_heard, record_event
+from dcpred.public.remarks import add_remarks
 from dcpred.public.results import PublicResult, and_more, memory_text, speed_text
 from dcpred.runs.bad_rows import names_of_features, unscored_text, without_score
 from dcpred.runs.latest import PLAN
@@ -21,14 +22,15 @@ from dcpred_tasks.dtypes import Status
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import raw_moments
 from dcpred_tasks.process import peak_memory_bytes, versions
+from dcpred_tasks.remarks import Remark, remark
 from dcpred_tasks.result_fields import ABSENT, Unit, document_of, measured, result_class, result_field
 from dcpred_tasks.scoring.drift import describe_drift
-from dcpred_tasks.scoring.drift_fields import Drift, drift_lines
+from dcpred_tasks.scoring.drift_fields import Drift, drift_remarks
 from dcpred_tasks.scoring.labels import Label
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS
 from dcpred_tasks.scoring.statistics import Statistics, decision_edges
 from dcpred_tasks.storage.addressed_arrays import open_array
-from dcpred_tasks.storage.addresses import Address
+from dcpred_tasks.storage.addresses import Address, as_arguments
 from dcpred_tasks.storage.digests import digest, digest_json, sealed
 from dcpred_tasks.task_bodies.score_block import LISTED_ROWS, planned_artifact
 from dcpred_tasks.task_bodies.zarr_chunks import metadata_name
@@ -175,8 +177,6 @@ class ScoreReport(PublicResult):
     manifest: dict[str, Any] = result_field(
         "The manifest, as in `output/manifest.json`.",
         of=Manifest,
-        line="drift",
-        text=lambda r: drift_lines(r["manifest"].get("drift")),
     )
 
 
@@ -315,6 +315,22 @@ def make_report(
     if is_heard():
         _record_scored(report)
     return report
+
+
+def record_remarks(report: ScoreReport) -> None:
+    """Add the remarks on a finished run. Raises RemarkError."""
+    add_remarks(*run_remarks(report.manifest, report.output), report=report)
+
+
+def run_remarks(manifest: Mapping[str, Any], output: str) -> list[Remark]:
+    """Remarks on the rows of a finished run."""
+    n_bad, n_rows = without_score(manifest["status"]), manifest["n_rows"]
+    remarks = drift_remarks(manifest.get("drift"), file=output)
+    if n_bad:
+        do = f"list them with `dcpred errors {as_arguments(output)}`, and correct the data"
+        text = f"{n_bad:,} of {n_rows:,} rows have no score"
+        remarks.append(remark("unscored-rows", text, do, file=output, share=n_bad / n_rows))
+    return remarks
 
 
 def _record_scored(report: ScoreReport) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 
 from dcpred.execution.lease import lock_holder
 from dcpred.execution.progress import counted, duration
+from dcpred.public.remarks import add_remarks
 from dcpred.public.results import PublicResult, and_more
 from dcpred.runs.bad_rows import without_score
 from dcpred.runs.delta_rows import delta_table
 from dcpred.runs.ledger import FailedBlock, Ledger, open_ledger
+from dcpred.runs.manifest import run_remarks
 from dcpred.runs.shards import Shard, known_shards, shards_at_work
 from dcpred_tasks.artifacts.commit_records import list_records
 from dcpred_tasks.result_fields import Unit, result_class, result_field
@@ -155,6 +157,7 @@ def run_status(output: str | Path) -> RunStatus:
     if at_work and not driver:
         driver = counted(at_work, "shard", "shards")
     rate = _rate({block: (times[block], run.rows(block)) for block in done})
+    add_remarks(*([] if manifest is None else run_remarks(manifest, run.output)), fails=False)
     latest = max(times.values(), default=None)
     left = run.n_rows - n_done
     return RunStatus(

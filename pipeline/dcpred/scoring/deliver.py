@@ -8,21 +8,24 @@ from typing import Any
 
 from dcpred.execution.lease import Lease
 from dcpred.execution.pools import default_pool
-from dcpred.execution.progress import counted, show, show_step
+from dcpred.execution.progress import counted, show_step
 from dcpred.execution.workers import Pool, Workers, run_all
 from dcpred.public.functions import typed
+from dcpred.public.remarks import add_remarks
 from dcpred.public.results import PublicResult
 from dcpred.runs import delta_tables
 from dcpred.runs.bad_rows import has_scores
 from dcpred.runs.delta_rows import delta_table
 from dcpred.runs.ledger import Ledger, open_ledger
+from dcpred.runs.manifest import ScoreReport, record_remarks
 from dcpred.runs.status import how_to_resume, run_status
 from dcpred.scoring.planning import check_tables, with_tables
 from dcpred.scoring.request import Columns
-from dcpred.verification.fast_check import FastCheck, check_as_written, show_system_files
+from dcpred.verification.fast_check import FastCheck, check_as_written, record_system_files
 from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, ZARR
 from dcpred_tasks.artifacts.commit_records import CommitRecord
 from dcpred_tasks.errors import DataError, IncompleteError, listed
+from dcpred_tasks.remarks import remark
 from dcpred_tasks.result_fields import Unit, result_class, result_field
 from dcpred_tasks.storage.addresses import absolute, as_arguments, below
 from dcpred_tasks.task_bodies.score_block import add_tables
@@ -120,7 +123,7 @@ def deliver(
         resume = how_to_resume(run_status(output).shards)
         raise IncompleteError(f"Cannot deliver {ledger.address}: its run is not finished; {resume}.")
     check_as_written([f for f in fast.findings if f not in fast.unwritten], ledger.address)
-    show_system_files(fast.findings)
+    record_system_files(fast.findings)
     to_delta = table is not None or delta_table(ledger) is not None
     if to_delta:
         _check_scores(ledger, fast)
@@ -155,9 +158,11 @@ def _check_scores(ledger: Ledger, fast: FastCheck) -> None:
         )
 
 
-def deliver_finished(ledger: Ledger, table: str | Path | None = None, restores: str = "") -> None:
+def deliver_finished(
+    ledger: Ledger, report: ScoreReport, table: str | Path | None = None, restores: str = ""
+) -> None:
     """Deliver a finished, verified run with a score, if it has a table. Raises IncompleteError if others
-    removed its rows, unless it `restores` them.
+    removed its rows, unless it `restores` them, and RemarkError.
     """
     manifest = ledger.manifest()
     if (
@@ -166,6 +171,7 @@ def deliver_finished(ledger: Ledger, table: str | Path | None = None, restores: 
         and has_scores(manifest)
     ):
         address = None if table is None else absolute(table)
+        record_remarks(report)
         delta_tables.commit_run(ledger, table=address, restores=restores)
 
 
@@ -191,7 +197,8 @@ def _with_tables(
                 f"Cannot write {listed(names)} into tables of {ledger.address}: {run.x}, where they"
                 " lie, is not there. Restore it, or deliver without ids."
             ) from None
-        show(f"warning: the rows get numbers and no ids: {run.x}, where ids may lie, is not there")
+        what = f"the rows get numbers and no ids: {run.x}, where ids may lie, is not there"
+        add_remarks(remark("lost-ids", what, "restore the data before the delivery", file=run.x))
         address, same = None if table is None else absolute(table), False
         run = run if run.tables else replace(run, artifacts=wanted.artifacts, delta=address)
     else:

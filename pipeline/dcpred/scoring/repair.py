@@ -35,7 +35,7 @@ from dcpred.public.parameters import as_for
 from dcpred.runs.bad_rows import BadRowLimit
 from dcpred.runs.latest import INPUTS
 from dcpred.runs.ledger import Ledger, open_ledger, same_settings
-from dcpred.runs.manifest import ScoreReport
+from dcpred.runs.manifest import ScoreReport, record_remarks
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.request import Request, requested_columns, rows_to_score
@@ -77,6 +77,8 @@ def repair(
     max_bad_fraction: float | None = None,
     workers: int | None = None,
     client: Any = None,
+    accept: Sequence[str] = (),
+    on_alarm: str = "warn",
     verbose: bool = False,
 ) -> ScoreReport:
     """Verify an output, and score again only what is wrong or was skipped.
@@ -115,6 +117,7 @@ def repair(
     path = address_of_model(model)
     with rows_to_score(data, x, path, output, workers, client, resumes=True) as (X, pool):
         report = _repaired(Request(path, X, output, columns, tolerance, pool, delta), level)
+    record_remarks(report)
     return checked(report, partial(check_rows_scored, report, tolerance))
 
 

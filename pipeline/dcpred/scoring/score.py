@@ -9,7 +9,7 @@ from typing import Any
 from dcpred.datasets.located import address_of_model
 from dcpred.public.functions import checked, typed
 from dcpred.runs.bad_rows import BadRowLimit
-from dcpred.runs.manifest import ScoreReport
+from dcpred.runs.manifest import ScoreReport, record_remarks
 from dcpred.runs.shards import Shard, parse_shard
 from dcpred.scoring.blocks import FailurePolicy
 from dcpred.scoring.request import Request, requested_columns, rows_to_score
@@ -39,6 +39,8 @@ def score(
     shard: Shard | str | None = None,
     workers: int | None = None,
     client: Any = None,
+    accept: Sequence[str] = (),
+    on_alarm: str = "warn",
     verbose: bool = False,
 ) -> ScoreReport | ShardReport:
     """Score every row of a data set into a new directory.
@@ -99,4 +101,5 @@ def score(
         report = score_all_rows(request) if part is None else score_shard(request, part)
     if isinstance(report, ShardReport):
         return report
+    record_remarks(report)
     return checked(report, partial(check_rows_scored, report, tolerance))

@@ -148,8 +148,9 @@ def _finish(
             finishing.check()
             manifest = whole.finish(manifest)
             whole.forget_withdrawn()
-        deliver_finished(whole, request.delta)
-    return make_report(whole.run, plan, done, time.perf_counter() - begin, manifest)
+        report = make_report(whole.run, plan, done, time.perf_counter() - begin, manifest)
+        deliver_finished(whole, report, request.delta)
+    return replace(report, seconds=time.perf_counter() - begin)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from dcpred.scoring.deliver import add_tables_to, deliver_finished, write_tables
 from dcpred.scoring.place_checks import check_place
 from dcpred.scoring.planning import Planned, output_bytes, plan_run
 from dcpred.scoring.request import Request
-from dcpred.verification.fast_check import FastCheck, check_as_written, damaged_blocks, show_system_files
+from dcpred.verification.fast_check import FastCheck, check_as_written, damaged_blocks, record_system_files
 from dcpred_tasks.artifacts.commit_records import ScoreRun
 from dcpred_tasks.dtypes import GIVEN_UP
 from dcpred_tasks.errors import IncompleteError, SchedulerError, SettingsError
@@ -60,8 +60,9 @@ def score_all_rows(
         manifest = make_manifest(ledger, scored.blocks, planned[0].run if repaired else None)
         lease.check()
         manifest = ledger.finish(manifest)
-        deliver_finished(ledger, request.delta, restores)
-    return make_report(ledger.run, plan, scored, time.perf_counter() - begin, manifest)
+        report = make_report(ledger.run, plan, scored, time.perf_counter() - begin, manifest)
+        deliver_finished(ledger, report, request.delta, restores)
+    return replace(report, seconds=time.perf_counter() - begin)
 
 
 def open_run(
@@ -129,11 +130,12 @@ def report_finished(
     n_blocks = add_tables_to(ledger, request.pool)
     findings = FastCheck(ledger).findings
     check_as_written(findings, ledger.address)
-    deliver_finished(ledger, request.delta, restores)
-    show_system_files(findings)
+    report = make_report(ledger.run, plan, Done(0, 0.0), time.perf_counter() - begin, manifest)
+    deliver_finished(ledger, report, request.delta, restores)
+    record_system_files(findings)
     if not n_blocks:
         show("this run is finished; nothing was written")
-    return make_report(ledger.run, plan, Done(0, 0.0), time.perf_counter() - begin, manifest)
+    return replace(report, seconds=time.perf_counter() - begin)
 
 
 def score_pending(ledger: Ledger, lease: Lease, workers: Workers, tolerance: FailurePolicy) -> Done:
@@ -162,7 +164,7 @@ def score_all(
         wrong = damaged_blocks(findings)
         if not wrong:
             check_as_written(findings, ledger.address)
-            show_system_files(findings)
+            record_system_files(findings)
             return Done(n_blocks, seconds)
         note(wrong)
         for block in wrong:

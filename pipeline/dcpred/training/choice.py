@@ -22,6 +22,7 @@ from dcpred.execution.lease import LEASE_FILES, acquire_lock, check_unlocked
 from dcpred.execution.pools import started_once
 from dcpred.execution.progress import counted, show, show_detail, show_job, show_step, show_where
 from dcpred.execution.workers import InlineWorkers
+from dcpred.public.remarks import add_remarks
 from dcpred.serving.cost import measured_linear_ns, predict_cost
 from dcpred.training.fit import (
     TrainingRequest,
@@ -49,6 +50,7 @@ from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.engine.compiler import forget_failures
 from dcpred_tasks.errors import InterruptedRunError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.process import one_thread
+from dcpred_tasks.remarks import remark
 from dcpred_tasks.scratch import MemoryJob, TrainJob, with_folds
 from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.addresses import path_on_disk
@@ -452,9 +454,9 @@ def _print_choice(fields: dict[str, Any]) -> None:
         show_detail(decision_in_words(line))
     show(chosen_in_words(make_settings(fields["settings"])))
     if fields["words"]:
-        show(fields["words"])
+        add_remarks(remark("better-reference" if fields["references"] else "not-evaluated", fields["words"]))
     elif not fields["chosen"]["n_judged"]:
-        show(NOT_JUDGED)
+        add_remarks(remark("not-evaluated", NOT_JUDGED))
 
 
 def _write_choice(path: Path, run: str, data: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:

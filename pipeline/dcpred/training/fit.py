@@ -15,6 +15,7 @@ from dcpred.execution.events import record_event
 from dcpred.execution.lease import check_unlocked
 from dcpred.execution.progress import show, show_at_work, show_dashboard, show_detail, show_job
 from dcpred.execution.workers import Pool, check_driver_memory
+from dcpred.public.remarks import add_remarks
 from dcpred.training.reports import TrainReport
 from dcpred.training.scratch import (
     Identity,
@@ -36,10 +37,11 @@ from dcpred_tasks.artifacts.model_artifact import (
     open_artifact,
 )
 from dcpred_tasks.engine.compiler import forget_failures
-from dcpred_tasks.errors import DataError, PlanConflictError, RefusedError, SettingsError
+from dcpred_tasks.errors import DataError, PlanConflictError, RefusedError, RemarkError, SettingsError
 from dcpred_tasks.model.class_codes import class_labels
 from dcpred_tasks.model.compact_model import check_matrix
 from dcpred_tasks.model.feature_names import ATTRIBUTE
+from dcpred_tasks.remarks import remarks_of
 from dcpred_tasks.result_fields import measured
 from dcpred_tasks.schema.schema import ATTRIBUTE as SCHEMA_ATTRIBUTE
 from dcpred_tasks.scratch import TrainJob, with_folds
@@ -146,8 +148,8 @@ def fit_model(request: TrainingRequest, known: Known | None = None) -> TrainRepo
         workers.check_memory(largest_leaf_bytes, "Set local_rows or max_leaf_rows lower")
         with claimed(scratch, identity, model):
             show(f"reading {plan}{workers.where}")
-            if settings.task == "classification" and (remark := stored_chunks.check_labels(y, open_array(y))):
-                show(remark)
+            if settings.task == "classification" and (lack := stored_chunks.check_labels(y, open_array(y))):
+                add_remarks(lack)
             show_dashboard(workers)
             show_detail(
                 f"the largest leaf that settings allow takes up to {largest_leaf_bytes / MIB:,.0f} MiB"
@@ -159,7 +161,7 @@ def fit_model(request: TrainingRequest, known: Known | None = None) -> TrainRepo
                     report = Training(with_folds(job, folds), plan, workers, known).run(
                         identity, model, names
                     )
-            except RefusedError:
+            except (RefusedError, RemarkError):
                 # A second call resumes from the partition, and from nothing before.
                 if not job.division_file.exists():
                     drop_scratch(scratch)
@@ -363,7 +365,10 @@ def finished_on_table(model: str | Path, source: str, import_of: Path | None) ->
 def _report_of(trained: Artifact, model: str) -> TrainReport:
     """The report of a finished training."""
     known = {"model": model, "hash": trained.hash, "already_trained": True}
-    return TrainReport(**{**trained.provenance["report"], **known})
+    stored = trained.provenance["report"]
+    remarks = remarks_of(stored.get("remarks", ()))
+    add_remarks(*remarks, fails=False)
+    return TrainReport(**{**stored, **known, "remarks": tuple(remarks)})
 
 
 @contextmanager

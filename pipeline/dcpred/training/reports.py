@@ -18,7 +18,15 @@ from dcpred.training.quality import (
     words_of,
 )
 from dcpred_tasks.annotations import Count
-from dcpred_tasks.result_fields import Listing, Unit, facts_of, lines_of, result_class, result_field
+from dcpred_tasks.result_fields import (
+    Listing,
+    Unit,
+    document_of,
+    facts_of,
+    lines_of,
+    result_class,
+    result_field,
+)
 
 LARGEST = 1e100  # far beyond all results of a search; sums and products with it are finite
 Finite = Annotated[float, lambda value: abs(value) < LARGEST]
@@ -113,9 +121,6 @@ class TrainReport(PublicResult):
         line="predicted cost",
         text="{predicted_cost[cost_ratio]:.1f}x",
     )
-    remarks: tuple[str, ...] = result_field(
-        "Sentences on settings that the training could not keep.", default=()
-    )
 
     def stored(self) -> dict[str, Any]:
         """Return the fields that the model stores, and a search reports.
@@ -125,7 +130,8 @@ class TrainReport(PublicResult):
         dict
             Values by name.
         """
-        return {name: value for name, value in vars(self).items() if name != "predicted_cost"}
+        values = {name: value for name, value in vars(self).items() if name != "predicted_cost"}
+        return values | {"remarks": document_of(list(self.remarks))}
 
 
 @result_class
@@ -291,7 +297,7 @@ def _references_text(r: Mapping[str, Any]) -> str:
 
 def _trained_lines(r: Mapping[str, Any]) -> list[Any]:
     lines = [*lines_of(TrainReport, r["trained"])] if r["trained"] else []
-    return lines + ([("remark", r["words"])] if r["words"] else [])
+    return lines
 
 
 @result_class
@@ -366,7 +372,8 @@ class TuneReport(PublicResult):
         dict
             Values by name.
         """
-        return {name: value for name, value in vars(self).items() if name not in ("made", "trained")}
+        apart = ("made", "trained", "remarks")
+        return {name: value for name, value in vars(self).items() if name not in apart}
 
 
 def _of(name: str) -> Callable[[Mapping[str, Any]], str]:

@@ -11,6 +11,7 @@ import numpy as np
 from dcpred.execution.block_plan import BLOCKS, BlockPlan
 from dcpred.execution.progress import Step, counted, show, show_step
 from dcpred.execution.workers import Workers, run_all
+from dcpred.public.remarks import add_remarks, recorded
 from dcpred.training.column_report import columns_in_words, describe_gaps, describe_map
 from dcpred.training.reports import TrainReport
 from dcpred.training.scratch import Identity
@@ -72,7 +73,8 @@ from dcpred_tasks.training.partition import (
     n_outputs,
 )
 from dcpred_tasks.training.settings import Settings, settings_dict
-from dcpred_tasks.training.survey import Survey, check_survey, merge_surveys, remarks, sampled_rows, with_bins
+from dcpred_tasks.training.survey import Survey, check_survey, merge_surveys, sampled_rows, with_bins
+from dcpred_tasks.training.training_remarks import training_remarks
 from dcpred_tasks.training.tree_fitting import Balanced, Split, balance, flatten
 
 GROUP_ROWS = 2**12  # maximum rows of small leaves that one task gathers and fits
@@ -206,6 +208,7 @@ class Training:
         schema, seen = schema_of_array(self.job.x), self.stored_sample(survey)
         model = with_bins(model, seen.X, seen.number, survey, schema, stored.seed)
         self.seconds["model"] = time.perf_counter() - begin
+        add_remarks(*changed_settings(self.job.settings, model.landmark_at))
         report = TrainReport(
             model=str(path),
             hash="",
@@ -223,7 +226,7 @@ class Training:
             seconds=self.seconds,
             worker_peak_memory_bytes=self.worker_peaks,
             driver_peak_memory_bytes=peak_memory_bytes(),
-            remarks=self._changed_settings(model.landmark_at),
+            remarks=recorded(),
         )
         provenance = {**identity.recorded(), "versions": versions()}
         optional = {"source": identity.source, "by_time": identity.by_time}
@@ -316,7 +319,7 @@ class Training:
         """Facts on all encoded rows; a sample and the target encodings are then in the scratch directory."""
         if self.known is None:
             survey = self._surveyed(names)
-            if self.job.x:  # Estimators have more information on rows in memory, and print their own remarks.
+            if self.job.x:  # Estimators have more information on rows in memory, and make their own remarks.
                 self._remark(survey, names)
         else:
             survey = self.known.survey
@@ -327,8 +330,7 @@ class Training:
     def _remark(self, survey: Survey, names: tuple[str, ...] | None) -> None:
         seen, schema = self.stored_sample(survey), schema_of_array(self.job.x)
         given = seen.X, seen.target, seen.number, survey, self._stored_names(), schema
-        for remark in remarks(*given, _labels(survey, names)):
-            show(remark)
+        add_remarks(*training_remarks(*given, _labels(survey, names)))
 
     def _surveyed(self, names: tuple[str, ...] | None) -> Survey:
         survey = self._survey_with(self.sample_rows)
@@ -396,13 +398,6 @@ class Training:
         if not is_done(self.job.division_file):
             write_division(self.job, stored)
         return division
-
-    def _changed_settings(self, landmark_at: IntArray) -> tuple[str, ...]:
-        """Sentences on settings that were not kept, which are also printed."""
-        remarks = tuple(changed_settings(self.job.settings, landmark_at))
-        for remark in remarks:
-            show(remark)
-        return remarks
 
     def report_columns(self, scaling: Scaling, survey: Survey) -> None:
         """Print the changes of features."""

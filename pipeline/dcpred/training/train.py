@@ -11,12 +11,14 @@ from dcpred.datasets.split_rules import folds_of_data
 from dcpred.execution.pools import chosen_pool
 from dcpred.execution.progress import show
 from dcpred.public.functions import option_of, typed
+from dcpred.public.remarks import add_remarks
 from dcpred.serving.cost import cost_parts
 from dcpred.training.policy import STANDARD, SearchPolicy, parse_budget, policy_for
 from dcpred.training.reports import TrainReport, TuneReport
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.model_artifact import read_model
 from dcpred_tasks.errors import SettingsError
+from dcpred_tasks.remarks import remark
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import check_writable
 from dcpred_tasks.tables.sources import is_table
@@ -48,6 +50,8 @@ def train(
     scratch: Path | None = None,
     workers: int | None = None,
     client: Any = None,
+    accept: Sequence[str] = (),
+    on_alarm: str = "warn",
     verbose: bool = False,
 ) -> TrainReport | TuneReport:
     """Train a model on a data set and write it to a new directory.
@@ -195,10 +199,8 @@ def _held_out(
         show(f"held out: {rule.words}")
         schema = schema_of_array(at.x) if rule.time else None
         if schema is not None and rule.time in [column.name for column in schema.sources]:
-            show(
-                f"{rule.time!r} is a feature, beyond which new rows always lie; keep it with --id, or omit"
-                " it with --drop, unless the model needs it"
-            )
+            what = f"{rule.time!r} is a feature, beyond which new rows always lie"
+            add_remarks(remark("time-feature", what, columns=[rule.time]))
     return rule
 
 

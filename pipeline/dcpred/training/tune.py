@@ -39,6 +39,8 @@ def tune(
     scratch: Path | None = None,
     workers: int | None = None,
     client: Any = None,
+    accept: Sequence[str] = (),
+    on_alarm: str = "warn",
     verbose: bool = False,
 ) -> TuneReport:
     """Choose settings by validation, within a cost, and train with them.

@@ -57,6 +57,8 @@ def validate(
     scratch: Path | None = None,
     workers: int | None = None,
     client: Any = None,
+    accept: Sequence[str] = (),
+    on_alarm: str = "warn",
     verbose: bool = False,
 ) -> ValidationReport:
     """Cross-validate `train` with the same arguments. No model is kept.

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from dcpred.execution.progress import counted, show
+from dcpred.execution.progress import counted
+from dcpred.public.remarks import add_remarks
 from dcpred.runs.latest import MANIFEST
 from dcpred.runs.ledger import RUN_FIELDS, Ledger
 from dcpred.runs.manifest import metadata_digests, plan_digest, totals
@@ -22,7 +23,8 @@ from dcpred_tasks.artifacts.commit_records import (
     record_in,
     record_splits,
 )
-from dcpred_tasks.errors import IncompleteError
+from dcpred_tasks.errors import IncompleteError, listed
+from dcpred_tasks.remarks import remark
 from dcpred_tasks.result_fields import document_of
 from dcpred_tasks.storage.addresses import as_arguments
 from dcpred_tasks.storage.atomic_files import exactly_decoded, is_system_file
@@ -242,12 +244,12 @@ def check_as_written(findings: list[Finding], output: str) -> None:
         )
 
 
-def show_system_files(findings: list[Finding]) -> None:
+def record_system_files(findings: list[Finding]) -> None:
     """Report files of the operating system, which do no harm."""
     files = [finding.file for finding in findings if finding.kind == Kind.SYSTEM_FILE]
     if files:
         there = counted(len(files), "file of the operating system is", "files of the operating system are")
-        show(f"{there} left alone: {', '.join(files[:3])}{', …' if len(files) > 3 else ''}")
+        add_remarks(remark("system-files", f"{there} left alone: {listed(files, 3)}"))
 
 
 def _record_of(

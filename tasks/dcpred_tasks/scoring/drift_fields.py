@@ -5,6 +5,7 @@ computes it).
 from collections.abc import Mapping
 from typing import Any
 
+from dcpred_tasks.remarks import Remark, remark
 from dcpred_tasks.result_fields import ABSENT, result_class, result_field
 
 
@@ -130,14 +131,34 @@ NAMED = 5  # maximum number of features to name
 SIDES = {"below": "low_in_words", "above": "high_in_words"}
 
 
-def drift_lines(drift: Mapping[str, Any] | None, name: str = "drift") -> list[tuple[str, str]]:
+def drift_remarks(drift: Mapping[str, Any] | None, subject: str = "", file: str = "") -> list[Remark]:
     """How scored rows differ noticeably from training rows, and which features have more rows beyond these
-    than by chance: names and texts of lines.
+    than by chance.
+
+    subject  a beginning of the text, for a part of the rows
     """
     if not drift:
         return []
-    lines = [(name, drift_text(drift)), ("beyond training", _listed(_beyond(drift), 0))]
-    return [(name, text) for name, text in lines if text]
+    beyond = [each for each in drift.get("beyond", ()) if not each["by_chance"]]
+    top = [each for each in (drift.get("features") or {}).get("top", ()) if each.get("large")]
+    kinds = (
+        ("drift", drift_text(drift), top, None),
+        ("beyond-training", _listed([*map(_beyond, beyond)], 0), beyond, _share_beyond(beyond)),
+    )
+    return [
+        remark(code, f"{subject}{text}", columns=[*map(_name, features)], file=file, share=share)
+        for code, text, features, share in kinds
+        if text
+    ]
+
+
+def _name(feature: Mapping[str, Any]) -> str:
+    return str(feature.get("name", feature["feature"]))
+
+
+def _share_beyond(features: list[Mapping[str, Any]]) -> float | None:
+    """The largest fraction of rows beyond training rows."""
+    return max(((each["below"] + each["above"]) / each["rows"] for each in features), default=None)
 
 
 def drift_text(drift: Mapping[str, Any]) -> str:
@@ -188,16 +209,12 @@ def _differs(each: Mapping[str, Any]) -> str:
     )
 
 
-def _beyond(drift: Mapping[str, Any]) -> list[str]:
-    """Features with more rows beyond training rows than by chance."""
-    texts = []
-    for each in drift.get("beyond", ()):
-        if not each["by_chance"]:
-            sides = [(each[side], f"{side} {each[limit]}") for side, limit in SIDES.items() if each[side]]
-            where = " and ".join(f"{rows:,} {text}" for rows, text in sides)
-            name = each.get("name", f"feature {each['feature']}")
-            texts.append(f"{name}: {where}, of {each['rows']:,} counted rows")
-    return texts
+def _beyond(each: Mapping[str, Any]) -> str:
+    """The rows of a feature beyond training rows."""
+    sides = [(each[side], f"{side} {each[limit]}") for side, limit in SIDES.items() if each[side]]
+    where = " and ".join(f"{rows:,} {text}" for rows, text in sides)
+    name = each.get("name", f"feature {each['feature']}")
+    return f"{name}: {where}, of {each['rows']:,} counted rows"
 
 
 def _moved(top: Mapping[str, Any]) -> str:

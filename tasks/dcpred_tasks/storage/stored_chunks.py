@@ -19,6 +19,7 @@ from zarr.storage import LocalStore
 from dcpred_tasks.annotations import from_document
 from dcpred_tasks.errors import DataError, DcpredError
 from dcpred_tasks.input_kinds import LABELS, is_a
+from dcpred_tasks.remarks import Remark, remark
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array, open_node
 from dcpred_tasks.storage.addresses import FILL, MISSING_CHUNKS, Address, fills_missing_chunks, group_of
@@ -137,8 +138,8 @@ def check_given(data: Any, name: str) -> None:
         )
 
 
-def check_labels(address: Address, array: zarr.Array[Any]) -> str:
-    """A remark where chunks of class labels read as the fill value, "" where all are stored.
+def check_labels(address: Address, array: zarr.Array[Any]) -> Remark | None:
+    """A remark where chunks of class labels read as the fill value; None where all are stored.
 
     By default Zarr does not store a chunk that only holds the fill value: a target sorted by class, or with
     rare other classes, lacks chunks. They read as the fill value unless their neighbours contradict it: a
@@ -147,7 +148,7 @@ def check_labels(address: Address, array: zarr.Array[Any]) -> str:
     """
     missing = list(missing_chunks(array))
     if not missing:
-        return ""
+        return None
     n_chunks, fill = -(-array.shape[0] // array.chunks[0]), array.fill_value
     if not _may_lack_chunks(array) or len(missing) >= n_chunks:
         check_complete(address, array)
@@ -168,10 +169,11 @@ def check_labels(address: Address, array: zarr.Array[Any]) -> str:
         changes, pairs = changes + int((values[1:] != values[:-1]).sum()), pairs + len(values) - 1
     if (1 - changes / max(pairs, 1)) ** array.chunks[0] < IMPLAUSIBLE:
         check_complete(address, array)
-    return (
+    text = (
         f"{len(missing):,} of {n_chunks:,} chunks of {address} are not stored. They are read as the fill"
         f" value {fill}, because Zarr omits chunks that hold nothing else"
     )
+    return remark("missing-chunks", text, file=address, share=len(missing) / n_chunks)
 
 
 def _may_lack_chunks(array: zarr.Array[Any]) -> bool:

@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
-from dcpred_tasks.errors import DataError, listed
+from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.bins import SAMPLE, fit_bins
 from dcpred_tasks.model.compact_model import Model, score_rows
 from dcpred_tasks.model.target_transform import PLAIN, TargetTransform, check_targets
 from dcpred_tasks.process import one_thread
+from dcpred_tasks.remarks import Remark, remark
 from dcpred_tasks.row_sampling import row_hash
-from dcpred_tasks.schema.column import Codes, Date, TargetCodes
+from dcpred_tasks.schema.column import Codes, TargetCodes
 from dcpred_tasks.schema.schema import Schema
 
 SAMPLE_NUMBERS = 2**28  # most numbers of a sample: 1 GiB of float32
@@ -237,22 +238,22 @@ def merge_surveys(parts: Iterable[Survey]) -> Survey:
 WEIGHED_ROWS, REPORTED_SHARE = 100, 0.25  # A row of so many is reported from this share of all weight on.
 
 
-def heavy_row(weights: FloatArray, n_rows: int, limit: float) -> str:
-    """A sentence on one of n_rows rows of weight that outweighs the others; "" where none does. Raises
-    DataError where its share is above the setting `largest_weight`.
+def heavy_row(weights: FloatArray, n_rows: int, limit: float) -> Remark | None:
+    """A remark on one of n_rows rows of weight that outweighs the others. Raises DataError where its share is
+    above the setting `largest_weight`.
 
     weights  as in `Survey`
     """
     total, largest, row = weights.tolist()
     if n_rows < WEIGHED_ROWS or largest <= min(limit, REPORTED_SHARE) * total:
-        return ""
+        return None
     which = f"row {int(row):,} has {100 * largest / total:.4g} % of the weight of all {n_rows:,} rows"
     if largest > limit * total:
         raise DataError(
             f"Cannot use the sample weights: {which}, and largest_weight is {limit:g}. Correct its weight, or"
             " allow it with the setting largest_weight=1."
         )
-    return f"{which}, and the model learns little else; correct its sample weight"
+    return remark("heavy-row", f"{which}, and the model learns little else", share=1 / n_rows)
 
 
 def check_survey(
@@ -286,9 +287,6 @@ def check_survey(
 
 
 SCORED = 2**11  # rows whose scores are binned
-REMARK_ROWS = 2**12  # rows that remarks are found in
-FEWEST_ROWS, LEAST_OF_CLASS, NAMED = 20, 10, 5
-LEAK, LEAK_OF_NUMBERS = 0.06, 0.005  # shares that a feature leaves unexplained
 
 
 def with_bins(
@@ -305,111 +303,6 @@ def with_bins(
     n = model.n_features
     rows = X[thinned(number, SAMPLE, seed)]
     return replace(model, bins=fit_bins(rows, survey.minimum[:n], survey.maximum[:n], decision, codes))
-
-
-LATER_DATES = (
-    "dates in the order of the rows, beyond which new rows always lie; keep it with --id, or omit it from the"
-    " limits of `dcpred refresh` with --ignore-drift"
-)
-
-
-def remarks(
-    X: NDArray[np.generic],
-    target: NDArray[np.generic],
-    number: IntArray,
-    survey: Survey,
-    names: Sequence[str] | None,
-    schema: Schema | None,
-    classes: Sequence[object],
-) -> list[str]:
-    """Remarks on training rows, a sentence for each kind of finding.
-
-    X, target, number  sampled raw rows in their order, their targets, and their numbers
-    names, classes     of the features and of the classes; classes are empty for a regression
-    """
-    n = X.shape[1]
-    columns = range(n) if schema is None else [span.start for _, span in schema.spans]  # no part of a date
-    dates = set() if schema is None else {span.start for c, span in schema.spans if isinstance(c, Date)}
-    few = thinned(number, REMARK_ROWS, 0)
-    rows, y = _distinct(X[few].astype(ACC_DTYPE), target[few])
-    constant = [f for f in columns if survey.minimum[f] == survey.maximum[f] and not survey.gaps[f]]
-    ids = [f for f in columns if f not in dates and _ascends(rows[:, f])]
-    later = [f for f in sorted(dates) if _rises(rows[:, f])]
-    varied = set(columns) - set(constant) - set(ids)
-    leaks = [f for f in sorted(varied) if n > 1 and _predicts(rows[:, f], y, len(survey.classes))]
-    sentences = [
-        f"{_listed(features, names)} {words}"
-        for features, words in (
-            (constant, "the same value in every training row; leave it out"),
-            (ids, "ascending integers, as ids have; leave it out, or keep it with --id"),
-            (later, LATER_DATES),
-        )
-        if features
-    ]
-    if leaks:
-        sentences.append(
-            f"{_listed(leaks, names, 'predicts', 'predict')} the target nearly perfectly alone and may be a"
-            " leak; leave it out unless it is known when rows are scored"
-        )
-    if heavy := heavy_row(survey.weights, survey.n_used, 1.0):
-        sentences.append(heavy)
-    weights = survey.class_weights
-    if len(weights) and weights.sum() == survey.n_used and (weights < LEAST_OF_CLASS).any():
-        rare = [
-            f"{classes[i]!s} ({int(weights[i])})" for i in np.flatnonzero(weights < LEAST_OF_CLASS).tolist()
-        ]
-        sentences.append(
-            f"classes with fewer than {LEAST_OF_CLASS} training rows: {listed(rare, NAMED)};"
-            " collect more, or join classes"
-        )
-    return sentences
-
-
-def _distinct(X: FloatArray, y: NDArray[np.generic]) -> tuple[FloatArray, NDArray[np.generic]]:
-    """Rows and targets without repeats: a copy of a row next to it predicts its target by any feature."""
-    number = np.unique(y, return_inverse=True)[1].astype(ACC_DTYPE)
-    first = np.unique(np.column_stack([np.nan_to_num(X, nan=np.inf), number]), axis=0, return_index=True)[1]
-    first.sort()
-    return X[first], y[first]
-
-
-def _listed(
-    features: Sequence[int], names: Sequence[str] | None, has: str = "has", have: str = "have"
-) -> str:
-    """Features as the subject of a sentence, with its verb."""
-    shown = [repr(names[f]) if names is not None and f < len(names) else str(f) for f in features]
-    subject = listed(shown, NAMED)
-    return f"features {subject} {have}" if len(features) > 1 else f"feature {subject} {has}"
-
-
-def _ascends(values: FloatArray) -> bool:
-    """Whether integers ascend from row to row."""
-    whole = len(values) >= FEWEST_ROWS and bool((values == np.rint(values)).all())
-    return whole and bool((np.diff(values) > 0).all())
-
-
-def _rises(values: FloatArray) -> bool:
-    """Whether values rise over the rows, and never fall."""
-    steps = np.diff(values)
-    return len(values) >= FEWEST_ROWS and bool((steps >= 0).all() and (steps > 0).any())
-
-
-def _predicts(values: FloatArray, y: NDArray[np.generic], n_classes: int) -> bool:
-    """Whether rows with neighbouring values have nearly equal targets: half the mean square of differences
-    between neighbours, by the variance of the target, is the share that the feature leaves unexplained. Of
-    classes it counts neighbours of different classes, by those of random ones. Rows of one value are in
-    random order; missing values come last.
-    """
-    shuffled = np.random.default_rng(0).permutation(len(values))
-    order = shuffled[np.argsort(values[shuffled], kind="stable")]
-    if n_classes:
-        counts = np.unique(y, return_counts=True)[1]
-        by_chance = (1 - ((counts / len(y)) ** 2).sum()) * (len(y) - 1)
-        return bool(by_chance >= FEWEST_ROWS and (y[order][1:] != y[order][:-1]).sum() < LEAK * by_chance)
-    ranks = np.argsort(np.argsort(y, kind="stable")).astype(ACC_DTYPE)
-    variance = ranks.var()
-    enough = len(y) >= FEWEST_ROWS and len(np.unique(y)) > 1
-    return bool(enough and (np.diff(ranks[order]) ** 2).mean() / 2 < LEAK_OF_NUMBERS * variance)
 
 
 RARE_OF_SEVERAL = 0.2  # share of a class below which it is rare, in even shares of three classes or more

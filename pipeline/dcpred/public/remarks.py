@@ -1,0 +1,157 @@
+"""The remarks of the running public function: collected for its result, passed to Python's warnings."""
+
+import sys
+import warnings
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from dcpred.execution.events import record_event
+from dcpred.execution.progress import show
+from dcpred.public.results import PublicResult
+from dcpred_tasks.errors import DcpredError, RemarkError
+from dcpred_tasks.remarks import RANKS, DataWarning, Remark, Severity, check_codes
+
+R = TypeVar("R")
+OURS = ("dcpred", "dcpred_tasks", "dcpred_compare")
+
+
+@dataclass
+class Collected:
+    """Remarks within a `with` statement, those of functions within it among them."""
+
+    accepted: frozenset[str] = frozenset()
+    fails_from: Severity | None = None
+    """The severity from which a remark is an error; None: no remark is."""
+    is_command: bool = False
+    """Whether a command prints them below its result."""
+    outer: "Collected | None" = None
+    remarks: list[Remark] = field(default_factory=list)
+    n_printed: int = 0
+
+    def unprinted(self) -> list[Remark]:
+        """The remarks that no call has returned yet."""
+        first, self.n_printed = self.n_printed, len(self.remarks)
+        return self.remarks[first:]
+
+    def add(self, remark: Remark) -> bool:
+        """Add a remark, unless it is known. Returns whether it is new to all."""
+        is_new = (remark.code, remark.what) not in {(each.code, each.what) for each in self.remarks}
+        if is_new:
+            self.remarks.append(remark)
+        return is_new & (self.outer is None or self.outer.add(remark))
+
+    def failing(self, remarks: Collection[Remark]) -> list[Remark]:
+        """Those that are errors."""
+        least = self.fails_from
+        if least is None:
+            return []
+        return [each for each in remarks if RANKS[Severity(each.severity)] >= RANKS[least]]
+
+
+_current: ContextVar[Collected | None] = ContextVar("dcpred_remarks", default=None)
+
+
+@contextmanager
+def collecting(
+    accept: Collection[str] = (), fails_from: Severity | None = None, *, is_command: bool = False
+) -> Iterator[Collected]:
+    """Collect remarks within a `with` statement. Raises SettingsError for an unknown code.
+
+    accept      codes to omit
+    fails_from  severity from which a remark raises RemarkError; by default that of the function around it
+    """
+    check_codes(accept)
+    outer = _current.get()
+    if outer is not None:
+        accept = {*accept, *outer.accepted}
+        fails_from, is_command = fails_from or outer.fails_from, is_command or outer.is_command
+    collected = Collected(frozenset(accept), fails_from, is_command, outer)
+    before = _current.set(collected)
+    try:
+        yield collected
+    finally:
+        _current.reset(before)
+
+
+def add_remarks(*remarks: Remark, report: Any = None, fails: bool = True) -> None:
+    """Add remarks to those of the running function. Warnings and alarms go to Python's warnings. Raises
+    RemarkError, with a report that is complete without them, for one that has to fail.
+    """
+    collected = _current.get() or Collected()
+    wanted = [remark for remark in remarks if remark.code not in collected.accepted]
+    for remark in wanted:
+        if collected.add(remark):
+            _publish(remark, collected)
+    if fails and (failing := collected.failing(wanted)):
+        error = RemarkError(failing_text(failing))
+        error.report = report
+        raise error
+
+
+def failing_text(remarks: Collection[Remark]) -> str:
+    """The sentence of an error."""
+    texts = " | ".join(f"{remark.severity} {remark.text}" for remark in remarks)
+    codes = ",".join(dict.fromkeys(remark.code for remark in remarks))
+    return f"Cannot go on: {texts}. Correct this, or allow it with --accept {codes}."
+
+
+def take_unprinted() -> list[Remark]:
+    """The remarks of the running command that are not printed yet."""
+    collected = _current.get()
+    return [] if collected is None else collected.unprinted()
+
+
+def recorded() -> tuple[Remark, ...]:
+    """The remarks of the running function up to now."""
+    collected = _current.get()
+    return () if collected is None else tuple(collected.remarks)
+
+
+def failing(remarks: Collection[Remark]) -> list[Remark]:
+    """The remarks that `add_remarks` would fail on."""
+    collected = _current.get()
+    if collected is None:
+        return []
+    return collected.failing([remark for remark in remarks if remark.code not in collected.accepted])
+
+
+def _publish(remark: Remark, collected: Collected) -> None:
+    facts = {"code": remark.code, "severity": remark.severity, "text": remark.text}
+    record_event("remark", "info" if remark.severity == Severity.NOTE else "warning", **facts)
+    if collected.is_command:
+        return
+    if remark.severity == Severity.NOTE:
+        show(remark.text)
+    else:
+        warnings.warn(remark.text, DataWarning, stacklevel=_caller_level())
+
+
+def _caller_level() -> int:
+    """The `stacklevel` of the first frame outside of dcpred, for the caller of this function."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in (
+        *OURS,
+        "contextlib",
+    ):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def with_remarks(result: R, collected: Collected) -> R:
+    """The result of a public function, with the remarks of its run."""
+    if isinstance(result, PublicResult) and collected.remarks:
+        return replace(result, remarks=tuple(collected.remarks))
+    return result
+
+
+@contextmanager
+def remarks_in_errors(collected: Collected) -> Iterator[None]:
+    """Add remarks to the report of an error that a `with` statement raises."""
+    try:
+        yield
+    except DcpredError as error:
+        error.report = with_remarks(error.report, collected)
+        raise
