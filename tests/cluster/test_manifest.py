@@ -14,7 +14,7 @@ from dcpred.cli import rendering
 from dcpred.execution.pools import connect
 from dcpred.reports.inspection import inspect
 from dcpred.runs.bad_rows import BadRow, BadRows, errors
-from dcpred.runs.manifest import ScoreReport
+from dcpred.runs.manifest import ScoreReport, run_remarks
 from dcpred.runs.status import RunStatus, run_status
 from dcpred.scoring.score import score
 from dcpred.training.train import train
@@ -136,7 +136,7 @@ def test_training_rows_are_no_drift_and_others_are(model: Path, blobs: Classes, 
     assert drift["large"] is False
     assert drift["leaves"]["psi"] < 0.01
     assert all(abs(f["shift"]) < 1e-4 for f in drift["features"]["top"])
-    assert "drift" not in rendering.shown(ScoreReport, vars(same))
+    assert not run_remarks(same.manifest, "same")
     assert not inspected(tmp_path / "same" / "out").startswith("drift")
     X = blobs.X.copy()
     X[:, 3] += 4 * X[:, 3].std()
@@ -145,17 +145,15 @@ def test_training_rows_are_no_drift_and_others_are(model: Path, blobs: Classes, 
     assert (top["feature"], moved.manifest["drift"]["features"]["n_large"]) == (3, 1)
     assert top["shift"] == pytest.approx(4, abs=0.01)
     assert top["sd_ratio"] == pytest.approx(1, abs=0.01)
-    line = next(
-        line for line in rendering.shown(ScoreReport, vars(moved)).splitlines() if line.startswith("drift")
-    )
+    line = next(each.what for each in run_remarks(moved.manifest, "moved") if each.code == "drift")
     assert "feature 3 (stability index" in line
     assert "feature 0" not in line
-    assert line.split(maxsplit=1)[1] in inspected(tmp_path / "moved" / "out")
+    assert line in inspected(tmp_path / "moved" / "out")
     trained = read_model(model)
     crowd = blobs.X[trained.tree.descend(trained.scaling(blobs.X)) < 2]
     one_region = run(model, crowd, tmp_path / "region")
     assert one_region.manifest["drift"]["leaves"]["psi"] > 0.25
-    assert "other leaves than training rows did" in rendering.shown(ScoreReport, vars(one_region))
+    assert "other leaves than training rows did" in run_remarks(one_region.manifest, "region")[0].what
 
 
 def test_a_model_of_an_older_format_is_scored_with(model: Path, blobs: Classes, tmp_path: Path) -> None:

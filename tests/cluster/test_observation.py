@@ -95,8 +95,9 @@ def test_a_run_that_is_complete(known: Path, tmp_path: Path) -> None:
     assert [line["event"] for line in told] == [
         *("run_started", "scoring_started", "step_started"),
         *["block_done"] * 4,
-        *("step_ended", "scored", "run_ended"),
+        *("step_ended", "scored", "remark", "run_ended"),
     ]
+    assert told[-2]["code"] == "unscored-rows"
     assert len({line["run"] for line in told}) == 1
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", line["time"]) for line in told)
     done = [line for line in told if line["event"] == "block_done"]

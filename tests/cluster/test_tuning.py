@@ -22,6 +22,7 @@ from dcpred.estimators import DCPredClassifier, DCPredRegressor
 from dcpred.execution.lease import acquire_lock
 from dcpred.execution.progress import reporting
 from dcpred.execution.workers import Pool, Workers
+from dcpred.public.remarks import collecting
 from dcpred.reports.report import report as report_of
 from dcpred.serving.cost import predict_cost
 from dcpred.training import choice as tuning
@@ -758,11 +759,10 @@ def test_a_handful_of_rows_cannot_be_judged_and_that_is_said(tmp_path: Path) -> 
     """The model has fewer landmarks than were chosen, and that is said, too."""
     X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     data = make_group(tmp_path / "d.zarr", X, np.arange(5) % 2)
-    said = Recorder()
-    with reporting(said):
+    with collecting() as collected:
         report = small_search(data, tmp_path / "m")
     assert report.chosen["n_judged"] == 0
-    assert sum("nothing was evaluated" in line for line in said.told) == 1
+    assert sum("nothing was evaluated" in each.what for each in collected.remarks) == 1
     shown = rendering.shown(TuneReport, asdict(report))
     assert "nothing was evaluated" in shown
     made = report.made

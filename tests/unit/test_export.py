@@ -622,12 +622,12 @@ def test_ids_that_are_no_longer_there_are_reported(scored: Path) -> None:
     data, moved = scored / "new.zarr", scored / "moved.zarr"
     data.rename(moved)
     for number in range(2):
-        say = Recorder()
-        with reporting(say):
-            assert export(scored / "out", scored / f"{number}.csv").columns[0] == "row"
-        (warning,) = [text for text in say.told if text.startswith("warning: the table has no ids")]
-        assert "id" in warning.partition("was next to")[0]
-        assert warning.endswith(", add --with DATA:day.")
+        exported = export(scored / "out", scored / f"{number}.csv")
+        assert exported.columns[0] == "row"
+        (lost,) = exported.remarks
+        assert lost.what.startswith("the table has no ids")
+        assert "id" in lost.columns
+        assert lost.do.endswith(", add --with DATA:day")
         shutil.copytree(scored / "known.zarr", data, dirs_exist_ok=True)
     say = Recorder()
     with reporting(say):

@@ -670,7 +670,7 @@ def test_import_shows_what_columns_are(tmp_path: Path) -> None:
         table(50, seed=9).rename(columns={"city": "city, \x1b[31mred", "old": "x"}), tmp_path / "b.csv"
     )
     shown = CliRunner().invoke(main, ["import", str(new), f"{out}-2", "--like", str(out)])
-    assert "ignored     columns not known: 'x'" in shown.stdout.splitlines()
+    assert "note  unknown-columns: columns not known: 'x'" in shown.stdout
     told = CliRunner().invoke(main, ["import", str(new), f"{out}-3", "--like", str(out), "--json"])
     assert json.loads(told.stdout)["ignored"] == ["x"]
     assert json.loads(told.stdout)["schema"]["version"] == 1

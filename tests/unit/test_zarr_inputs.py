@@ -13,14 +13,13 @@ import pytest
 import zarr
 from obstore.store import MemoryStore
 from tests.support.pools import inline
-from tests.support.reporters import Recorder
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
 from dcpred import DCPredClassifier, import_data, load_model, storage_options
 from dcpred.datasets.splitting import split
 from dcpred.evaluation.evaluate import evaluate
 from dcpred.evaluation.explanation import explain_stored
-from dcpred.execution.progress import reporting
+from dcpred.public.remarks import collecting
 from dcpred.scoring.planning import plan_run
 from dcpred.scoring.request import Request
 from dcpred.scoring.score import score
@@ -235,11 +234,10 @@ def test_labels_of_the_fill_value_need_no_chunk(tmp_path: Path, y: np.ndarray) -
     assert stored(path) < 6
     x, target = str(path / "X"), str(path / "y")
     model = tmp_path / "model"
-    say = Recorder()
-    with reporting(say):
+    with collecting() as collected:
         fit_model(TrainingRequest(x, target, model, make_settings(FEW), inline))
     note = f"{6 - stored(path)} of 6 chunks of {target} are not stored. They are read as the fill value"
-    assert any(one.startswith(note) for one in say.told)
+    assert any(each.what.startswith(note) for each in collected.remarks)
     assert open_artifact(model).provenance["report"]["n_rows"] == 120
     assert evaluate(model, path, cost=False)["n_samples"] == 120
     found = split(str(path))
