@@ -29,6 +29,7 @@ from dcpred.execution.terminal import Verbosity, verbosity
 from dcpred.execution.workers import Scheduler, one_line
 from dcpred.public.remarks import Collected, collecting, take_unprinted
 from dcpred.public.results import PublicResult
+from dcpred_tasks.engine.native_modules import ENGINE
 from dcpred_tasks.errors import (
     DcpredError,
     InterruptedRunError,
@@ -58,7 +59,6 @@ def surroundings() -> list[str]:
     ]
     with suppress(ImportError, RefusedError):  # Machine code needs LLVM and a complete installation.
         from dcpred_tasks.engine.machine_code import own_code
-        from dcpred_tasks.engine.native_modules import ENGINE
 
         if places := own_code(ENGINE).places():
             facts.append(f"machine code of the engine lies in {places[0]}")

@@ -46,7 +46,7 @@ class Bitcode(NamedTuple):
         """The content of the sources and of the headers that they include. Raises OSError without sources."""
         content: dict[Path, bytes] = {}
         paths = list(self.sources)
-        for path in paths:  # which grow
+        for path in paths:  # The list grows meanwhile.
             if path not in content:
                 content[path] = path.read_bytes()
                 paths += [path.parent / name for name in INCLUDED.findall(content[path].decode())]
