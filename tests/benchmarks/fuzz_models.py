@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from dcpred import DCPredClassifier, DCPredRegressor, Settings
-from dcpred_tasks.artifacts import model_artifact, model_layout
+from dcpred_tasks.artifacts import model_artifact, model_checks, model_layout
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact, write_model
 from dcpred_tasks.artifacts.trained_rows import TrainedRows
 from dcpred_tasks.dtypes import Status
@@ -411,7 +411,7 @@ def work_off(work: Path, seed: int, first: int, last: int, step: int, library: s
     else:
         taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (taken + ALL * 2**20, resource.RLIM_INFINITY))
-    model_layout.LARGEST_MODEL, model_layout.LARGEST_LAYOUT = LARGEST, 2 * LARGEST
+    model_checks.LARGEST_MODEL, model_checks.LARGEST_LAYOUT = LARGEST, 2 * LARGEST
     counts: Counter[str] = Counter()
     progress = os.open(work / f"{PROGRESS}-{first % step}", os.O_RDWR | os.O_CREAT)
     with (work / FINDINGS).open("a") as file:

@@ -34,7 +34,7 @@ from dcpred.scoring.score import score
 from dcpred.training import steps
 from dcpred.training.train import train
 from dcpred.verification.verify import verify
-from dcpred_tasks.artifacts import model_artifact, model_layout
+from dcpred_tasks.artifacts import model_artifact, model_checks
 from dcpred_tasks.artifacts.block_files import Kind
 from dcpred_tasks.artifacts.commit_records import read_record
 from dcpred_tasks.artifacts.model_artifact import MODEL_FILE, open_artifact, read_model
@@ -182,7 +182,7 @@ def test_a_check_that_is_taken_out_is_missed(model: Path) -> None:
     forge(model, landmarks=placed((0, 0), np.nan)(array_of(model, "landmarks")))
     with pytest.raises(ModelFormatError, match="not finite"):
         read_model(model)
-    with mutated(model_layout, "_check_arrays", "not np.isfinite(array).all()", "False"):
+    with mutated(model_checks, "check_arrays", "not np.isfinite(array).all()", "False"):
         assert np.isnan(read_model(model).landmarks[0, 0])
 
 

@@ -17,7 +17,7 @@ import pytest
 import xarray as xr
 import zarr
 
-from dcpred_tasks.artifacts import model_artifact, model_layout
+from dcpred_tasks.artifacts import model_artifact, model_checks, model_layout
 from dcpred_tasks.artifacts.model_artifact import VERSION, open_artifact, read_model, write_model
 from dcpred_tasks.errors import DataError, ModelFormatError, ResourceError
 from dcpred_tasks.model.compact_model import Model, score_rows
@@ -221,7 +221,7 @@ def test_what_is_written_can_be_read_and_what_cannot_be_read_is_not_written(
 ) -> None:
     model = make(1)
     size = sum(a.nbytes for a in model_layout.arrays_of(model).values())
-    for module in (model_artifact, model_layout):
+    for module in (model_artifact, model_checks):
         monkeypatch.setattr(module, "LARGEST_MODEL", size)
     write_model(tmp_path / "fits", model, {}, {})
     check_equal(read_model(tmp_path / "fits"), replace(model, support=None))

@@ -14,7 +14,7 @@ from dcpred.datasets.importing import import_data
 from dcpred.datasets.splitting import split
 from dcpred.datasets.writing import Repeats, hashes_of_values
 from dcpred.refreshing.limits import Limits
-from dcpred_tasks.artifacts.model_layout import check_model
+from dcpred_tasks.artifacts.model_checks import check_model
 from dcpred_tasks.model.bins import Bins, fit_bins
 from dcpred_tasks.model.compact_model import Reference, score_rows
 from dcpred_tasks.result_fields import document_of

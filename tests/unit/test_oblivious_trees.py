@@ -25,7 +25,7 @@ from dcpred.reports.inspection import inspect
 from dcpred.reports.report import _cost
 from dcpred.serving.cost import cost_parts, predict_cost
 from dcpred_tasks.artifacts.model_artifact import open_artifact, write_model
-from dcpred_tasks.artifacts.model_layout import check_model
+from dcpred_tasks.artifacts.model_checks import check_model
 from dcpred_tasks.engine import machine_code, tree_engine
 from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.engine.machine_code import MachineCode, Target

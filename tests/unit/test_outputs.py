@@ -286,6 +286,7 @@ def test_no_other_module_names_a_column() -> None:
             "predictive_outputs.py",
             "statistics.py",
             "model_layout.py",
+            "model_checks.py",
             "demo.py",
             "__init__.py",
         ):

@@ -15,7 +15,7 @@ from dcpred import load_model
 from dcpred.cli.main import main
 from dcpred.training.search_result import found_before
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model
-from dcpred_tasks.artifacts.model_layout import check_model
+from dcpred_tasks.artifacts.model_checks import check_model
 from dcpred_tasks.model.contributions import known_importances
 from dcpred_tasks.model.feature_map import Knots
 from dcpred_tasks.model.scaling import Scaling

@@ -13,7 +13,7 @@ from dcpred.evaluation.explanation import explain_rows
 from dcpred.model_export.flat_model import compact
 from dcpred.serving.cost import predict_cost
 from dcpred_tasks.artifacts.model_artifact import VERSION, open_artifact, read_model, write_model
-from dcpred_tasks.artifacts.model_layout import check_body, check_model
+from dcpred_tasks.artifacts.model_checks import check_body, check_model
 from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.errors import DataError, ModelFormatError, SettingsError
 from dcpred_tasks.model import compact_model, contributions, terms

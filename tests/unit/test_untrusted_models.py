@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dcpred_tasks.artifacts import model_layout
-from dcpred_tasks.artifacts.model_layout import check_body, check_model, check_stored
+from dcpred_tasks.artifacts import model_checks, model_layout
+from dcpred_tasks.artifacts.model_checks import check_body, check_model, check_stored
 from dcpred_tasks.engine.engine import Engine
 from dcpred_tasks.engine.layout import laid_out_bytes
 from dcpred_tasks.engine.packing import pack
@@ -184,9 +184,9 @@ def _arrays(value: Any) -> list[np.ndarray[Any, Any]]:
 def test_a_model_too_large_for_the_engine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = random_model(0)
     size = laid_out_bytes(model)
-    monkeypatch.setattr(model_layout, "LARGEST_LAYOUT", size)
+    monkeypatch.setattr(model_checks, "LARGEST_LAYOUT", size)
     check_model(model)
-    monkeypatch.setattr(model_layout, "LARGEST_LAYOUT", size - 1)
+    monkeypatch.setattr(model_checks, "LARGEST_LAYOUT", size - 1)
     with pytest.raises(ValueError, match=f"it takes {size:,} bytes to score, more than half"):
         check_model(model)
 
@@ -245,7 +245,7 @@ def test_weights_of_classes_leave_probabilities_numbers(weight: float) -> None:
     own = Calibration(np.zeros(1), np.zeros(1), half, np.zeros(1), np.array([1.0, 1e-3]))
     check_model(replace(model, uncertainty=Uncertainty(novelty, own)))
     wrong = replace(own, weight=np.array([1.0, weight]))
-    with pytest.raises(ValueError, match="calibration_weight has a weight"):
+    with pytest.raises(ValueError, match="calibration_weight holds a value outside"):
         check_model(replace(model, uncertainty=Uncertainty(novelty, wrong)))
 
 

@@ -14,12 +14,19 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dcpred_tasks.artifacts.model_checks import (
+    LARGEST_LAYOUT,
+    LARGEST_MODEL,
+    check_body,
+    check_declared,
+    check_model,
+    check_stored,
+    check_support,
+)
 from dcpred_tasks.artifacts.model_layout import (
     BACKGROUND,
     BINS,
     COMPACT,
-    LARGEST_LAYOUT,
-    LARGEST_MODEL,
     LEAF_MODELS,
     OF_ROWS,
     PRESENT,
@@ -27,12 +34,7 @@ from dcpred_tasks.artifacts.model_layout import (
     SELF_TEST,
     SUPPORT,
     arrays_of,
-    check_body,
-    check_declared,
-    check_model,
     check_sizes,
-    check_stored,
-    check_support,
     declared_array,
     named_dimensions,
     of_terms,

@@ -100,10 +100,9 @@ class Reference:
     """
 
     mean: Annotated[FloatArray, Line(ACC_DTYPE, ("feature",))]
-    sd: Annotated[FloatArray, Line(ACC_DTYPE, ("feature",))]
+    sd: Annotated[FloatArray, Line(ACC_DTYPE, ("feature",), values="[0, inf)")]
     """Standard deviations."""
-    gaps: Annotated[FloatArray | None, Line(ACC_DTYPE, ("feature",), since=5)] = None
-    """From 0 to 1."""
+    gaps: Annotated[FloatArray | None, Line(ACC_DTYPE, ("feature",), since=5, values="[0, 1]")] = None
 
     def first(self, n_features: int) -> "Reference":
         """Those of the first features alone."""

@@ -32,7 +32,8 @@ def are_offsets(at: IntArray, n_parts: int) -> bool:
     return at.shape == (n_parts + 1,) and at[0] == 0 and bool((at[1:] >= at[:-1]).all())
 
 
-SIZES = {"of_product": 2}  # dimensions that have one size in every model
+SIZES = {"of_product": 2, "share": 1}  # dimensions that have one size in every model
+ORDERS = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,12 @@ class Line:
     """Name of the field of a fitted leaf, where that has another name."""
     since: int = 1
     """First version of the model format that has it."""
+    values: str = ""
+    """The interval of its values, "[0, 1]" or "(0, inf)"; empty for all numbers."""
+    order: str = ""
+    """How a value compares with the next one on the last axis, a key of ORDERS."""
+    optional: bool = False
+    """Whether it may be without values."""
 
     def joined(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """The array of a model from those of its leaves, in their order."""
@@ -84,7 +91,9 @@ class LeafArrays:
 
     landmarks: Annotated[SingleArray, Line(MODEL_DTYPE, ("landmark", "feature"), offsets="landmark_at")]
     """In scaled features, times `leaf_factor`."""
-    gamma: Annotated[SingleArray, Line(MODEL_DTYPE, ("landmark",), offsets="landmark_at", since=2)]
+    gamma: Annotated[
+        SingleArray, Line(MODEL_DTYPE, ("landmark",), offsets="landmark_at", since=2, values="[0, inf)")
+    ]
     """γ of each landmark."""
     pairs: Annotated[NDArray[np.int32], Line(np.int32, ("product", "of_product"), offsets="pair_at")]
     """Numbers of two landmarks of the leaf, of each product."""
@@ -97,7 +106,7 @@ class LeafArrays:
     intercept: Annotated[FloatArray, Line(ACC_DTYPE, (LEAF, "output"))]
     bounds: Annotated[FloatArray, Line(ACC_DTYPE, (LEAF, "bound"))]
     """The least and the largest target, which predictions stay within; without values for classification."""
-    leaf_factor: Annotated[SingleArray, Line(MODEL_DTYPE, (LEAF, "feature"), since=3)]
+    leaf_factor: Annotated[SingleArray, Line(MODEL_DTYPE, (LEAF, "feature"), since=3, optional=True)]
     """Factor of each scaled feature in the leaf, where landmarks lie in features times it; without values
     where leaves have no factors of their own.
     """
@@ -112,6 +121,40 @@ def table(holder: type) -> Mapping[str, Line]:
             if isinstance(line, Line):
                 lines[name] = line if line.in_leaf else replace(line, in_leaf=name)
     return lines
+
+
+def check_arrays(prefix: str, holder: Any, sizes: Mapping[str, int]) -> None:
+    """Check the shapes of the arrays of a part, also of those without values, whose dimensions on disk state
+    nothing; and that its numbers are finite, and as declared. A dimension without a size has that in its
+    first array; an array without any of it may have any other stated size. Raises ValueError.
+    """
+    stated = SIZES | dict(sizes)
+    known = dict(stated)
+    for name, line in table(holder.__class__).items():
+        array = getattr(holder, name)
+        if not isinstance(array, np.ndarray) or (line.optional and not array.size):
+            continue
+        given = dict(zip((line.flat,) if line.flat else line.dimensions, array.shape, strict=True))
+        is_void = any(n == 0 and dimension not in stated for dimension, n in given.items())
+        shape = [
+            n if is_void and dimension in stated else known.setdefault(dimension, n)
+            for dimension, n in given.items()
+        ]
+        if [*array.shape] != shape:
+            raise ValueError(f"array {prefix}{name} has shape {[*array.shape]}, not {shape}")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ValueError(f"array {prefix}{name} holds a value that is not finite")
+        if line.values and not _is_within(array, line.values):
+            raise ValueError(f"array {prefix}{name} holds a value outside {line.values}")
+        if line.order and not ORDERS[line.order](array[..., :-1], array[..., 1:]).all():
+            raise ValueError(f"array {prefix}{name} holds a value that is not {line.order} the next one")
+
+
+def _is_within(array: NDArray[Any], interval: str) -> bool:
+    low, high = map(float, interval[1:-1].split(","))
+    above = array > low if interval[0] == "(" else array >= low
+    below = array < high if interval[-1] == ")" else array <= high
+    return bool((above & below).all())
 
 
 def join_leaves(holder: type, leaves: Sequence[Any]) -> dict[str, NDArray[Any]]:

@@ -44,13 +44,14 @@ class Calibration:
     weight       float64 (n_classes,), w: weights of the classes in training; (0,) where all are 1
     """
 
-    knot: Annotated[FloatArray, Line(ACC_DTYPE, ("knot",))]
-    value: Annotated[FloatArray, Line(ACC_DTYPE, ("knot",))]
-    prior: Annotated[FloatArray, Line(ACC_DTYPE, ("class",))]
-    share: Annotated[FloatArray, Line(ACC_DTYPE, ("share",))]
-    weight: Annotated[FloatArray, Line(ACC_DTYPE, ("class",), since=9)] = field(
-        default_factory=lambda: np.empty(0)
-    )
+    knot: Annotated[FloatArray, Line(ACC_DTYPE, ("knot",), order="<")]
+    value: Annotated[FloatArray, Line(ACC_DTYPE, ("knot",), order="<=")]
+    prior: Annotated[FloatArray, Line(ACC_DTYPE, ("class",), values="[0, inf)")]
+    share: Annotated[FloatArray, Line(ACC_DTYPE, ("share",), values="[0, 1]")]
+    # A probability over the weight of a class, or over its inverse, is a number.
+    weight: Annotated[
+        FloatArray, Line(ACC_DTYPE, ("class",), since=9, values="[1e-300, 1e300]", optional=True)
+    ] = field(default_factory=lambda: np.empty(0))
 
     def scores(self, decision: FloatArray) -> FloatArray:
         """g of decision values of any shape; NaN stays NaN."""
@@ -112,13 +113,13 @@ class Intervals:
     Where widths follow a Scale, σ is that of the leaf times exp of it.
     """
 
-    spread: Annotated[FloatArray, Line(ACC_DTYPE, ("leaf",))]
-    alpha: Annotated[FloatArray, Line(ACC_DTYPE, ("alpha",))]
-    quantile: Annotated[FloatArray, Line(ACC_DTYPE, ("alpha",))]
-    share: Annotated[FloatArray, Line(ACC_DTYPE, ("quantile_share",))] = field(
+    spread: Annotated[FloatArray, Line(ACC_DTYPE, ("leaf",), values="(0, inf)")]
+    alpha: Annotated[FloatArray, Line(ACC_DTYPE, ("alpha",), values="(0, 1)", order=">")]
+    quantile: Annotated[FloatArray, Line(ACC_DTYPE, ("alpha",), values="[0, inf)", order="<=")]
+    share: Annotated[FloatArray, Line(ACC_DTYPE, ("quantile_share",), values="(0, 1)", order="<")] = field(
         default_factory=lambda: np.empty(0)
     )
-    signed: Annotated[FloatArray, Line(ACC_DTYPE, ("quantile_share",))] = field(
+    signed: Annotated[FloatArray, Line(ACC_DTYPE, ("quantile_share",), order="<=")] = field(
         default_factory=lambda: np.empty(0)
     )
 
@@ -209,7 +210,11 @@ class Scale:
         SingleArray, Line(MODEL_DTYPE, ("basis", "output"), offsets="at", in_leaf="scale_beta", since=9)
     ]
     intercept: Annotated[FloatArray, Line(ACC_DTYPE, (LEAF, "output"), in_leaf="scale_intercept", since=9)]
-    bounds: Annotated[FloatArray, Line(ACC_DTYPE, (LEAF, "bound"), in_leaf="scale_bounds", since=9)]
+    bounds: Annotated[
+        FloatArray,
+        Line(ACC_DTYPE, (LEAF, "bound"), in_leaf="scale_bounds", since=9, values="[-700, 700]", order="<="),
+    ]
+    """The least and the largest value in each leaf; exp of both is a number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,9 +227,11 @@ class Novelty:
 
     point: Annotated[SingleArray, Line(MODEL_DTYPE, (LEAF, "feature"), in_leaf="own_point")]
     """u: the mean of the leaf's rows in scaled features, times `factor`."""
-    factor: Annotated[SingleArray, Line(MODEL_DTYPE, (LEAF, "feature"), in_leaf="own_factor")]
+    factor: Annotated[
+        SingleArray, Line(MODEL_DTYPE, (LEAF, "feature"), in_leaf="own_factor", values="(0, inf)")
+    ]
     """φ: about 1 / standard deviation of each scaled feature in the leaf, over the typical distance."""
-    edge: Annotated[SingleArray, Line(MODEL_DTYPE, (LEAF, "level"), in_leaf="own_edge")]
+    edge: Annotated[SingleArray, Line(MODEL_DTYPE, (LEAF, "level"), in_leaf="own_edge", order=">=")]
     """s at each of `LEVELS`, descending: that share of the leaf's rows has a larger s."""
 
     def of(self, typicality: SingleArray, leaf: LeafNumbers) -> FloatArray:
