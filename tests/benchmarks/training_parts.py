@@ -46,9 +46,8 @@ PARTS: dict[str, dict[str, str]] = {
     "leaf": {
         "fit_leaf": "leaf: rest",
         "local_machine": "leaf: local SVM",
-        "slack": "leaf: slack",
+        "slack_landmarks": "k-means",
         "_basis": "leaf: basis",
-        "_least_squares": "leaf: start ridge",
         "refine": "leaf: refinement",
         "_nearest": "leaf: nearest to the SVM",
     },

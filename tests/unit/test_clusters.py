@@ -26,7 +26,12 @@ def problem(n: int, d: int, k: int, start: Start, seed: int, shift: float = 0.0)
     rng = np.random.default_rng(seed)
     X = (rng.normal(size=(n, d)) + 3.0 * rng.integers(0, 3, (n, 1)) + shift).astype(np.float32)
     weight = np.maximum(rng.uniform(-0.2, 1.0, n), clusters.LEAST_WEIGHT)
-    return X, weight, *clusters._started(weight, min(k, n), seed, start)
+    return X, weight, min(k, n), clusters._draws(n, min(k, n), seed, start)
+
+
+def in_order(centres: Doubles) -> Doubles:
+    """Sorted by their sums, far enough apart for rounding to keep the order."""
+    return centres[np.argsort(centres.sum(axis=1))]
 
 
 @given(st.data())
@@ -35,7 +40,7 @@ def test_machine_code_finds_the_centres_of_the_definition(data: st.DataObject) -
     rows = problem(n, d, k, data.draw(st.sampled_from(STARTS)), data.draw(st.integers(0, 9)))
     steps = data.draw(st.sampled_from([0, 1, 3]))
     ours, expected = machine_code().clusters(*rows, steps, 0.0), definition(*rows, steps, 0.0)
-    assert_allclose(ours, expected, rtol=0, atol=1e-5)
+    assert_allclose(in_order(ours), in_order(expected), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("start", STARTS)
@@ -44,13 +49,13 @@ def test_steps_end_where_those_of_the_definition_end(start: Start, shift: float)
     for seed in range(5):
         rows = problem(700, 6, 12, start, seed, shift)
         ours, expected = (found(*rows, 50, 1e-4) for found in (machine_code().clusters, definition))
-        assert_allclose(ours, expected, rtol=1e-6, atol=1e-4)
+        assert_allclose(in_order(ours), in_order(expected), rtol=1e-6, atol=1e-4)
 
 
 @pytest.mark.parametrize("start", STARTS)
 def test_each_centre_is_the_mean_of_its_rows(start: Start) -> None:
-    X, weight, first, draws = problem(500, 4, 9, start, 0)
-    centres = machine_code().clusters(X, weight, first, draws, 500, 0.0)
+    X, weight, k, draws = problem(500, 4, 9, start, 0)
+    centres = machine_code().clusters(X, weight, k, draws, 500, 0.0)
     nearest = ((X[:, None] - centres) ** 2).sum(axis=2).argmin(axis=1)
     for number, centre in enumerate(centres):
         own = nearest == number

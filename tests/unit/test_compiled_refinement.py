@@ -318,7 +318,8 @@ def test_without_a_compiler_leaves_are_not_refined(
     with pytest.raises(ResourceError, match=refused):
         fit_model(TrainingRequest(*address, tmp_path / "model", Settings(n_leaves=1), inline))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["blobs.zarr"]
-    fit_model(TrainingRequest(*address, tmp_path / "model", Settings(n_leaves=1, refine=False), inline))
+    with pytest.warns(RuntimeWarning, match="clusters of rows are searched by NumPy"):
+        fit_model(TrainingRequest(*address, tmp_path / "model", Settings(n_leaves=1, refine=False), inline))
     with pytest.warns(RuntimeWarning, match="NumPy"):
         labels = load_model(tmp_path / "model").predict(blobs.X)
     assert np.mean(labels == blobs.y) > 0.8

@@ -17,10 +17,11 @@ from dcpred_tasks.training.leaf import FittedLeaf, Kernels, fit_leaf
 from dcpred_tasks.training.objective import LOG_FACTOR, LOG_GAMMA, NEARNESS, PULL, SPREAD, STRETCH
 from dcpred_tasks.training.refinement import refine, stochastic
 from dcpred_tasks.training.settings import Settings
-from dcpred_tasks.training.solvers import LeafRows, joint_ridge, local_machine, local_sample
+from dcpred_tasks.training.solvers import LeafRows, local_machine, local_sample
 from support.objectives import LOSSES, Doubles, kernel_of, loss_value, make_goal, near, problem, squared_error
 from support.pairs import pairwise
 from support.refinement_definition import Definition
+from support.start_definition import joint_ridge
 
 
 def slopes(objective: Definition, theta: Doubles, step: float = 1e-5) -> Doubles:
@@ -112,7 +113,7 @@ def test_the_value_never_rises(name: str, loss: str) -> None:
     goal = replace(
         made, **{f: getattr(made, f).astype(np.float32) for f in ("target", "distilled", "weight")}
     )
-    beta, intercept = joint_ridge(lambda part: basis(X[part]), made.target, made.weight, 1e-4)
+    beta, intercept = joint_ridge(basis(X), made.target, made.weight, 1e-4)
     values = [Definition(X, basis, beta, intercept, goal, 1e-3)]
     begin = last = values[0](values[0].origin)[0]
     for steps in (1, 5, 40):
@@ -139,7 +140,7 @@ def test_stochastic_steps_lead_down(loss: str) -> None:
     goal = replace(
         made, **{f: getattr(made, f).astype(np.float32) for f in ("target", "distilled", "weight")}
     )
-    beta, intercept = joint_ridge(lambda part: basis(X[part]), made.target, made.weight, 1e-4)
+    beta, intercept = joint_ridge(basis(X), made.target, made.weight, 1e-4)
     objective = Definition(X, basis, beta, intercept, goal, 1e-3)
     begin = objective(objective.origin)[0]
     found = [stochastic(refinement.check(), objective, 30, [seed]) for seed in (0, 0, 1)]

@@ -15,11 +15,12 @@ SHAPES = "((1, 1, 1, 1, 0), (17, 3, 2, 1, 6), (300, 9, 5, 1, 0), (300, 11, 4, 3,
 REFINED = (
     HERE
     + """
+from dataclasses import replace
 import numpy as np
 from dcpred_tasks.engine import machine_code
 from dcpred_tasks.engine.native_modules import REFINEMENT
 from dcpred_tasks.model.kernels import KERNELS
-from dcpred_tasks.training import compiled_refinement as ours
+from dcpred_tasks.training import compiled_refinement as ours, compiled_start as start
 from support.objectives import LOSSES, near, problem
 
 machine_code.own_code = lambda of: native
@@ -36,8 +37,16 @@ for n, k in ((9, 8), (40, 3), (1000, 32)):
     ours.neighbours(pool[:9], np.arange(9), pool, np.ones(3, np.float32), k)
 for trials in (0, 3):
     for n, k in ((1, 1), (17, 17), (100, 9)):
-        draws = np.linspace(0, 1, k * trials).reshape(k, trials)
-        ours.clusters(pool[:n], np.ones(n), np.arange(k), draws, 5, 1e-4)
+        draws = np.linspace(0.1, 1, k * trials).reshape(k, trials) if trials else np.linspace(0.1, 1, n)
+        ours.clusters(pool[:n], np.ones(n), k, draws, 5, 1e-4)
+for kernel in KERNELS:
+    for n, m, d, k, products in SHAPES:
+        objective = problem(kernel, products, k, "hinge", n=n, m=m, d=d, own_factors=d > 2)
+        X, goal = objective.X.astype(np.float32), objective.goal
+        start.Start(objective, 1e-4).solve(goal.target, goal.weight)
+        if n > m:
+            given = goal.target, goal.target, goal.weight, goal.weight, np.linspace(0.1, 1, n), 1e-4, 0.3
+            start.landmarks(replace(objective.basis, pairs=np.empty((0, 2), np.int32)), X, *given)
 """
 )
 IS_CAUGHT = """
@@ -70,11 +79,18 @@ pool = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32)
 search = ours.SearchArguments(ours.new_search(9, pool, np.ones(3), 4))
 CLUSTERED = ("rows", "weight", "first", "strips", "middle", "factors", "label", "sums", "totals", "centres")
 drawn = np.full((9, 2), 0.5)
-centred = ours.ClusteringArguments(ours.new_clustering(pool, np.ones(300), np.zeros(9, int), drawn, 5, 1e-4))
+centred = ours.ClusteringArguments(ours.new_clustering(pool, np.ones(300), 9, drawn, 5, 1e-4))
+FITTED = ("weight", "target", "weighted", "sums", "system", "factor", "right", "values")
+two = problem("rbf", 2, 2, "hinge", n=300)
+fitted = start.RidgeArguments(*ours.arguments(two, 0, 0.0), start.Start(two, 1e-4).ridge)
+clustered = ours.new_clustering(pool, np.ones(300), 9, np.ones(300), 5, 1e-4)
+begun = start.BeginningArguments(*fitted, clustered)
 passes = ours.arguments(batched, 4, 0.0, np.full(batched.at[-1], 0.1), 2)
 passes.room.order[:] = np.arange(300)
 for handed, part, names in (
     (search, "search", SEARCH),
+    (fitted, "ridge", FITTED),
+    (begun, "ridge", ("squares",)),
     (centred, "clustering", (*CLUSTERED, "draws", "closest", "distance")),
     (passes, "p", ("rates", "x", "goals", "weight")),
     (passes, "room", ("adam", "batch_x", "batch_weight", "batch_goals", "direction", "trial")),

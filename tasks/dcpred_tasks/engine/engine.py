@@ -312,7 +312,7 @@ class Engine:
         for start, stop, rows in self._readable(X):
             part = slice(start, stop)
             offset = offset_of(self._terms, rows, self.packed.n_outputs)
-            block[first:] = list(words(self._of_call(rows, decision[part], status[part], leaf[part], offset)))
+            block[first:] = words(self._of_call(rows, decision[part], status[part], leaf[part], offset))
             code = entry(block.__array_interface__["data"][0])
             if code != 0:
                 raise IndexError(f"compiled code left an array, and ended with status {code}")
@@ -368,8 +368,8 @@ class Engine:
         if getattr(self._of_thread, "sizes", None) != sizes:
             arguments = self.arguments(np.empty((0, self.packed.n_features), np.float32))
             check_taken(ENGINE, arguments)
-            fixed = list(words(arguments[:5]))
-            self._of_thread.block = len(fixed), np.array(list(words(arguments)), np.int64)
+            fixed = words(arguments[:5])
+            self._of_thread.block = len(fixed), np.array(words(arguments), np.int64)
             self._of_thread.arguments, self._of_thread.sizes = arguments, sizes
         block: tuple[int, NDArray[np.int64]] = self._of_thread.block
         return block

@@ -574,7 +574,7 @@ def check_taken(of: Bitcode, arguments: tuple[Any, ...]) -> None:
 def prepared(of: Bitcode, arguments: tuple[Any, ...]) -> Callable[[], None]:
     """Compiled code with its arguments, to be run as often as needed while these live."""
     check_taken(of, arguments)
-    block = np.array(list(words(arguments)), np.int64)
+    block = np.array(words(arguments), np.int64)
     function = own_code(of).entry(NAMES_OF_FUNCTIONS[type(arguments)])
 
     def run() -> None:

@@ -7,7 +7,7 @@ Nothing here needs LLVM: modules that declare arguments are imported without it.
 import re
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -77,29 +77,38 @@ def taken_by(of: Bitcode, name: str = "") -> Callable[[Kind], Kind]:
     return declare
 
 
-def words(value: Any) -> Iterator[int]:
+def words(value: Any) -> list[int]:
     """The words of an integer, a float, a single, an array, or a named tuple of such.
 
     An array is its address and its size.
     """
-    if isinstance(value, tuple):
-        for part in value:
-            yield from words(part)
-    elif isinstance(value, np.ndarray):
-        yield from (value.__array_interface__["data"][0], value.size)
-    elif isinstance(value, float | np.float32):
-        yield from struct.unpack("<q", struct.pack("<d", value))
-    else:
-        yield int(value)
+    numbers: list[int] = []
+    _add_words((value,), numbers)
+    return numbers
+
+
+_DOUBLE, _WORD = struct.Struct("<d"), struct.Struct("<q")
+
+
+def _add_words(parts: tuple[Any, ...], numbers: list[int]) -> None:
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            numbers += (part.__array_interface__["data"][0], part.size)
+        elif isinstance(part, tuple):
+            _add_words(part, numbers)
+        elif isinstance(part, float | np.float32):
+            numbers += _WORD.unpack(_DOUBLE.pack(part))
+        else:
+            numbers.append(int(part))
 
 
 def described(value: Any) -> str:
     """Names and types of the argument of `words`. Compiled code only reads words of its own description."""
-    if isinstance(value, tuple):
-        fields = getattr(value, "_fields", range(len(value)))
-        parts = (f"{name}: {described(part)}" for name, part in zip(fields, value, strict=True))
-        return f"{type(value).__name__}({', '.join(parts)})"
     if isinstance(value, np.ndarray):
         assert value.flags.c_contiguous
         return f"{value.dtype.str}[:]"
+    if isinstance(value, tuple):
+        fields = getattr(value, "_fields", range(len(value)))
+        parts = [f"{name}: {described(part)}" for name, part in zip(fields, value, strict=True)]
+        return f"{type(value).__name__}({', '.join(parts)})"
     return type(value).__name__

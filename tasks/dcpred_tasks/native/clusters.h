@@ -1,10 +1,9 @@
-// k-means of rows with weights, as dcpred_tasks.training.clusters.definition: Lloyd's steps, from given rows or from k-means++ by given draws.
+// k-means of rows with weights, as dcpred_tasks.training.clusters.definition: Lloyd's steps, from rows drawn
+// by weight or by k-means++.
 //
 // Strips of 16 rows lie as in objective.h, about the mean of the rows. A distance is |c|² − 2 x·c: |x|² orders nothing.
 #pragma once
-#include "refinement_layout.h"
-
-constexpr float NO_DISTANCE = 3.402823466e+38f;  // beyond every row, and of centres that pad
+#include "neighbours.h"
 
 struct Clusters {
     const Clustering &p;
@@ -68,13 +67,20 @@ struct Clusters {
             if ((sum += p.weight[i] * (double)p.closest[i]) >= share * all) return i;
         return p.weight.size - 1;
     }
+    // Rows drawn by weight: the k least of exponential variables with these rates (Efraimidis and Spirakis 2006).
+    __attribute__((noinline)) void draw() const {
+        const int64_t n = p.weight.size;
+        for (int64_t i = 0; i < n; i++) p.closest[i] = (float)(p.draws[i] / p.weight[i]), p.label[i] = (int32_t)i;
+        Candidates{p.closest.at(0, n), p.label.at(0, n)}.select(n, p.k);
+        for (int64_t j = 0; j < p.k; j++) p.first[j] = p.label[j];
+    }
     // Greedy k-means++: of some rows that are drawn, each centre is the one that leaves the least squares.
     __attribute__((noinline)) void start() const {
         const int64_t n = p.weight.size;
         double all = 0.0;
         for (int64_t i = 0; i < n; i++) p.closest[i] = 1.0f, all += p.weight[i];
         p.first[0] = drawn(p.draws[0], all);
-        for (int64_t i = 0; i < n; i++) p.closest[i] = NO_DISTANCE;
+        for (int64_t i = 0; i < n; i++) p.closest[i] = FAR_AWAY;
         for (int64_t j = 0; j < p.k; j++) {
             double least = -1.0;
             for (int64_t t = 0; j > 0 && t < p.trials; t++) {
@@ -94,7 +100,7 @@ struct Clusters {
         const int64_t d = p.n_features, size = (d + 1) * AT_ONCE;
         for (int64_t j = 0; j < p.factors.size / (d + 1); j++) {
             float *out = p.factors.at(j / AT_ONCE * size, size) + j % AT_ONCE;
-            double square = j < p.k ? 0.0 : (double)NO_DISTANCE;
+            double square = j < p.k ? 0.0 : (double)FAR_AWAY;
             for (int64_t f = 0; f < d; f++) {
                 const double c = j < p.k ? p.centres[j * p.width + f] - p.middle[f] : 0.0;
                 out[f * AT_ONCE] = (float)(-2.0 * c);
@@ -110,7 +116,7 @@ struct Clusters {
         Ints moved = {};
         for (int64_t s = 0; s < n_strips(); s++) {
             const float *x = strip(s);
-            Floats best = every(NO_DISTANCE);
+            Floats best = every(FAR_AWAY);
             Ints number = {};
             for (int64_t j = 0; j < p.k; j += AT_ONCE) {
                 const float *own = factors + j / AT_ONCE * size;
@@ -162,6 +168,7 @@ UNROLL
         CHECK(p.width % LANES == 0 && p.n_features <= p.width);
         const double variance = place();
         if (p.trials > 0) start();
+        else draw();
         for (int64_t j = 0; j < p.k; j++)
             for (int64_t f = 0; f < p.width; f++) p.centres[j * p.width + f] = (double)row(p.first[j])[f];
         for (int64_t i = 0; i < p.label.size; i++) p.label[i] = -1;

@@ -1,7 +1,6 @@
 // Refinement of a leaf: L-BFGS around the objective, step by step as dcpred_tasks.training.lbfgs.minimise, or Adam over batches
 // of rows as dcpred_tasks.training.refinement.stochastic.
-#include "clusters.h"
-#include "objective.h"
+#include "ridge.h"
 #include "scaling.h"
 
 constexpr int PLACES = MEMORY + 1;  // for the remembered pairs, and a candidate
@@ -185,3 +184,11 @@ extern "C" ENTRY int32_t predict(const PredictionArguments *arguments) { GUARDED
 
 // Centres of rows.
 extern "C" ENTRY int32_t cluster(const ClusteringArguments *arguments) { GUARDED(Clusters{arguments->clustering}.run();); }
+
+// Output weights and intercepts by ridge regression.
+extern "C" ENTRY int32_t fit_ridge(const RidgeArguments *of) { GUARDED((Fit{of->p, of->room, of->ridge}).run();); }
+
+// Landmarks to start from.
+extern "C" ENTRY int32_t place_landmarks(const BeginningArguments *of) {
+    GUARDED((Beginning{{of->p, of->room, of->ridge}, of->clustering}).run(););
+}

@@ -66,71 +66,6 @@ struct ClusteringArguments {
     Clustering clustering;
 };
 
-struct Search {
-    int64_t columns;
-    int64_t n_features;
-    int64_t n_pool;
-    int64_t k;
-    int64_t room;
-    int64_t tile_strips;
-    Array<float> given;
-    Array<float> source;
-    Array<float> root;
-    Array<int64_t> used;
-    Array<float> rows;
-    Array<int64_t> pool_row;
-    Array<float> pool;
-    Array<int64_t> held;
-    Array<float> limit;
-    Array<float> distance;
-    Array<int32_t> number;
-};
-
-struct Learning {
-    int64_t classes;
-    int64_t rounds;
-    int64_t steps;
-    int64_t n_anchors;
-    int64_t batch;
-    double pace;
-    double pull;
-    double floor;
-    Array<int64_t> anchors;
-    Array<double> target;
-    Array<double> weight;
-    Array<double> first;
-    Array<double> log_w;
-    Array<double> slope;
-    Array<double> square;
-    Array<double> mean;
-    Array<float> squares;
-    Array<float> near_weight;
-    Array<double> near_target;
-    Array<float> sums;
-    Search search;
-};
-
-struct LearningArguments {
-    Learning learning;
-};
-
-struct SearchArguments {
-    Search search;
-};
-
-struct Predictions {
-    int64_t k;
-    Array<float> squares;
-    Array<float> weight;
-    Array<double> target;
-    Array<double> widths;
-    Array<double> predicted;
-};
-
-struct PredictionArguments {
-    Predictions predictions;
-};
-
 struct Problem {
     int64_t n_strips;
     int64_t tile_strips;
@@ -212,6 +147,100 @@ struct Room {
     Array<float> batch_weight;
     Array<float> batch_goals;
     Array<float> batch_offset;
+};
+
+struct Ridge {
+    double ridge;
+    double floor;
+    int64_t stride;
+    Array<float> weight;
+    Array<float> target;
+    Array<float> sign;
+    Array<float> weighted;
+    Array<double> sums;
+    Array<double> system;
+    Array<double> factor;
+    Array<double> right;
+    Array<float> values;
+    Array<double> squares;
+};
+
+struct RidgeArguments {
+    Problem p;
+    Room room;
+    Ridge ridge;
+};
+
+struct Search {
+    int64_t columns;
+    int64_t n_features;
+    int64_t n_pool;
+    int64_t k;
+    int64_t room;
+    int64_t tile_strips;
+    Array<float> given;
+    Array<float> source;
+    Array<float> root;
+    Array<int64_t> used;
+    Array<float> rows;
+    Array<int64_t> pool_row;
+    Array<float> pool;
+    Array<int64_t> held;
+    Array<float> limit;
+    Array<float> distance;
+    Array<int32_t> number;
+};
+
+struct Learning {
+    int64_t classes;
+    int64_t rounds;
+    int64_t steps;
+    int64_t n_anchors;
+    int64_t batch;
+    double pace;
+    double pull;
+    double floor;
+    Array<int64_t> anchors;
+    Array<double> target;
+    Array<double> weight;
+    Array<double> first;
+    Array<double> log_w;
+    Array<double> slope;
+    Array<double> square;
+    Array<double> mean;
+    Array<float> squares;
+    Array<float> near_weight;
+    Array<double> near_target;
+    Array<float> sums;
+    Search search;
+};
+
+struct LearningArguments {
+    Learning learning;
+};
+
+struct SearchArguments {
+    Search search;
+};
+
+struct BeginningArguments {
+    Problem p;
+    Room room;
+    Ridge ridge;
+    Clustering clustering;
+};
+
+struct Predictions {
+    int64_t k;
+    Array<float> squares;
+    Array<float> weight;
+    Array<double> target;
+    Array<double> widths;
+    Array<double> predicted;
+};
+
+struct PredictionArguments {
+    Predictions predictions;
 };
 
 struct Arguments {

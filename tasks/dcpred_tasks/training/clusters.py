@@ -47,7 +47,7 @@ def k_means(
     if len(rows) <= k:
         return np.unique(rows, axis=0)
     share = np.ones(len(rows)) if weight is None else np.maximum(weight / weight.max(), LEAST_WEIGHT)
-    given = (rows, share, *_started(share, k, seed, start), STEPS, STILL)
+    given = (rows, share, k, _draws(len(rows), k, seed, start), STEPS, STILL)
     centres: FloatArray | None = with_compiler(*COMPILED, lambda compiled: compiled.clusters(*given))
     if centres is None:
         centres = definition(*given)
@@ -58,28 +58,28 @@ def k_means(
     return np.unique(centres.astype(MODEL_DTYPE), axis=0)
 
 
-def _started(weight: FloatArray, k: int, seed: int, start: Start) -> tuple[IntArray, FloatArray]:
-    """Numbers of k rows, and the draws (k, trials) that these are found by: without any they are given."""
+def _draws(n: int, k: int, seed: int, start: Start) -> FloatArray:
+    """Between 0 and 1 for each centre and trial of k-means++; of rows drawn by weight exponential ones."""
     rng = np.random.default_rng(seed)
-    if start == "k-means++":
-        return np.zeros(k, np.int64), rng.random((k, 2 + int(np.log(k))))
-    # The k least of exponential variables with these rates (Efraimidis and Spirakis 2006).
-    keys = rng.exponential(size=len(weight)) / weight
-    return np.sort(np.argpartition(keys, k - 1)[:k]).astype(np.int64), np.empty((k, 0))
+    return rng.random((k, 2 + int(np.log(k)))) if start == "k-means++" else rng.exponential(size=n)
 
 
 def definition(
-    X: SingleArray, weight: FloatArray, first: IntArray, draws: FloatArray, steps: int, still: float
+    X: SingleArray, weight: FloatArray, k: int, draws: FloatArray, steps: int, still: float
 ) -> FloatArray:
-    """Lloyd's centres (k, n_features), as native/clusters.h finds them: from the rows `first`, or where there
-    are draws by greedy k-means++ (Arthur and Vassilvitskii 2007).
+    """Lloyd's centres (k, n_features), as native/clusters.h finds them.
+
+    draws  (k, trials) of greedy k-means++ (Arthur and Vassilvitskii 2007), or (n,) of rows that are drawn by
+           weight: those of the k least draws over weights (Efraimidis and Spirakis 2006)
     """
     share = weight / weight.sum()
     middle = share @ X.astype(ACC_DTYPE)
     rows = X - middle
     weighted, square = rows * weight[:, None], np.einsum("ij,ij->i", rows, rows)
-    if draws.size:
+    if draws.ndim == 2:
         first = _plus_plus(rows, weight, draws)
+    else:
+        first = np.argpartition((draws / weight).astype(MODEL_DTYPE), k - 1)[:k]
     centres, label = rows[first], np.full(len(rows), -1)
     for _ in range(steps):
         nearest = (np.einsum("ij,ij->i", centres, centres) - 2.0 * rows @ centres.T).argmin(axis=1)

@@ -324,7 +324,7 @@ class Clustering(NamedTuple):
     """Columns of a row: features with padding of 0."""
     k: int
     trials: int
-    """Draws for each centre of k-means++; 0 where `first` is given."""
+    """Draws for each centre of k-means++; 0 where rows are drawn by weight."""
     steps: int
     """Of Lloyd, at most."""
     tolerance: float
@@ -334,7 +334,7 @@ class Clustering(NamedTuple):
     weight: FloatArray
     """float64 (n,)."""
     draws: FloatArray
-    """float64 (k, trials), between 0 and 1."""
+    """float64 (k, trials), between 0 and 1, or (n,), exponential."""
     first: IntArray
     """int64 (k,), the rows that centres begin at."""
     strips: SingleArray
@@ -346,7 +346,9 @@ class Clustering(NamedTuple):
     label: NDArray[np.int32]
     """int32 (n_strips · 16,), the nearest centre."""
     closest: SingleArray
-    """float32 (n,), of k-means++ the squared distance from the nearest centre so far; else (0,)."""
+    """float32 (n,), of k-means++ squared distances from the nearest centre so far; else draws over
+    weights.
+    """
     distance: SingleArray
     """float32 (n_strips · 16,), of k-means++ squared distances from a candidate; else (0,)."""
     sums: FloatArray
@@ -468,18 +470,18 @@ def predicted(squares: SingleArray, weight: FloatArray, target: FloatArray, widt
 
 
 def clusters(
-    X: SingleArray, weight: FloatArray, first: IntArray, draws: FloatArray, steps: int, still: float
+    X: SingleArray, weight: FloatArray, k: int, draws: FloatArray, steps: int, still: float
 ) -> FloatArray:
     """Do what clusters.definition does."""
-    clustering = new_clustering(X, weight, first, draws, steps, still)
+    clustering = new_clustering(X, weight, k, draws, steps, still)
     prepared(REFINEMENT, ClusteringArguments(clustering))()
-    return clustering.centres.reshape(len(first), -1)[:, : X.shape[1]]
+    return clustering.centres.reshape(k, -1)[:, : X.shape[1]]
 
 
 def new_clustering(
-    X: SingleArray, weight: FloatArray, first: IntArray, draws: FloatArray, steps: int, still: float
+    X: SingleArray, weight: FloatArray, k: int, draws: FloatArray, steps: int, still: float
 ) -> Clustering:
-    (n, d), (k, trials) = X.shape, draws.shape
+    (n, d), trials = X.shape, draws.shape[1] if draws.ndim == 2 else 0
     width, lanes = padded(max(d, 1), LANES), padded(n, LANES)
     rows = np.zeros((n, width), MODEL_DTYPE)
     rows[:, :d] = X
@@ -493,12 +495,12 @@ def new_clustering(
         rows=rows.reshape(-1),
         weight=weight.astype(ACC_DTYPE),
         draws=draws.reshape(-1),
-        first=first.copy(),
+        first=np.zeros(k, np.int64),
         strips=np.empty(lanes * d, MODEL_DTYPE),
         middle=np.zeros(width),
         factors=np.empty(padded(k, AT_ONCE) * (d + 1), MODEL_DTYPE),
         label=np.empty(lanes, np.int32),
-        closest=np.empty(n if trials else 0, MODEL_DTYPE),
+        closest=np.empty(n, MODEL_DTYPE),
         distance=np.empty(lanes if trials else 0, MODEL_DTYPE),
         sums=np.zeros(k * width),
         totals=np.zeros(k),
@@ -511,11 +513,25 @@ def check() -> None:
     load(REFINEMENT)
 
 
-def minimise(objective: Objective, steps: int, tolerance: float) -> FloatArray:
+def minimise(
+    objective: Objective, steps: int, tolerance: float, known: Arguments | None = None
+) -> FloatArray:
     """Do what lbfgs.minimise does from objective.origin, for a basis without triangle points. The bits do not
     depend on the number of threads. Raises RefusedError where the bitcode has other sources.
+
+    known  arguments for the same rows, targets and basis, which are used up
     """
-    return call(arguments(objective, steps, tolerance)).x[: len(objective.origin)]
+    given = arguments(objective, 0, 0.0) if known is None else known
+    given.room.x[: len(objective.origin)] = objective.origin
+    p = given.p._replace(
+        steps=steps,
+        tolerance=float(tolerance),
+        scale=float(objective.scale),
+        stiff=objective.stiff,
+        rest_point=objective.rest_point,
+        loss_numbers=np.array(objective.goal.loss.numbers(), np.float64),
+    )
+    return call(given._replace(p=p)).x[: len(objective.origin)]
 
 
 def value(objective: Objective, theta: FloatArray) -> float:

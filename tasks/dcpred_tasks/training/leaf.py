@@ -1,8 +1,6 @@
 """Train one leaf: local model, landmarks, compact model."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,10 +12,10 @@ from dcpred_tasks.model.compact_model import Support
 from dcpred_tasks.model.kernels import Kernel, median_gamma
 from dcpred_tasks.model.leaf_arrays import LeafArrays, rowless_leaf
 from dcpred_tasks.model.leaf_model import COMPACT, LeafModel, stored
-from dcpred_tasks.training.clusters import Start, k_means, merged
+from dcpred_tasks.training.clusters import LEAST_WEIGHT, Start, k_means, merged
 from dcpred_tasks.training.losses import DISTANCE, Loss, loss_from_settings
 from dcpred_tasks.training.objective import Expansion, Goal, best_weights, nearest
-from dcpred_tasks.training.refinement import refine
+from dcpred_tasks.training.refinement import refine, starting
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import (
     ABSENT,
@@ -25,7 +23,6 @@ from dcpred_tasks.training.solvers import (
     LeafRows,
     constant_decision,
     fit_exact,
-    joint_ridge,
     labellings,
     linear_ridge,
     linear_svm,
@@ -72,8 +69,8 @@ class Kernels:
 
 
 def needs_machine(settings: Settings) -> bool:
-    """Whether compact models are made from local SVMs. Landmarks that move downhill begin as well by `slack`,
-    which takes a fraction of the time (DECISIONS.md).
+    """Whether compact models are made from local SVMs. Landmarks that move downhill begin as well by
+    `slack_landmarks`, which takes a fraction of the time (DECISIONS.md).
     """
     return not settings.refine or settings.loss == DISTANCE or settings.distill_weight > 0
 
@@ -86,27 +83,35 @@ def fit_compact(
     weight = rows.compact_weight()
     seen = local_sample(len(rows.X), settings)
     if local is None:
-        dual = slack(rows.take(seen), weight[seen], kernels.head, settings, seed)
+        landmarks = slack_landmarks(rows.take(seen), weight[seen], kernels.head, settings, seed)
     else:  # α holds the weight of its row, which then counts once.
         dual = local.dual[seen] / (rows.weight[seen] / rows.weight.max())[:, None]
-    landmarks = pick_landmarks(rows.X[seen], dual, weight[seen], settings, seed)
+        landmarks = pick_landmarks(rows.X[seen], dual, weight[seen], settings, seed)
     basis = _basis(rows.X[seen], landmarks, kernels.head, settings, rng)
     if not settings.refine:
         return basis, *_head(rows, weight, basis, settings, rng)
     return _refined(rows, weight, local, kernels.local, basis, settings, seed)
 
 
-def slack(rows: LeafRows, weight: FloatArray, kernel: Kernel, settings: Settings, seed: int) -> FloatArray:
-    """How much each row lacks (n, k) in the least-squares fit to landmarks by k-means: in machines of squared
-    hinge or squared error α is proportional to it.
+def slack_landmarks(
+    rows: LeafRows, weight: FloatArray, kernel: Kernel, settings: Settings, seed: int
+) -> SingleArray:
+    """Landmarks by k-means with a share of the squared slack of rows in a least-squares fit to landmarks by
+    weight: in machines of squared hinge or squared error α is proportional to the slack.
     """
+    first, _ = equal_rows(rows.X)
+    m = settings.landmarks
+    if len(first) <= m:
+        return np.unique(rows.X[first], axis=0)
     goals = targets_of(rows, weight, settings)
-    landmarks = pick_landmarks(rows.X, np.zeros((1, 1)), weight, settings, seed)
-    gamma = np.full(len(landmarks), kernel.gamma, MODEL_DTYPE)
-    basis = LeafBasis(kernel, settings.triangle_bound, landmarks, gamma, *_no_pseudo(len(landmarks)))
-    _, values = _least_squares(basis, rows.X, goals.lacks, goals.share)
-    left = goals.lacks - values()
-    return left if rows.task == "regression" else np.maximum(goals.target * left, 0.0)
+    share = np.maximum(weight / weight.max(), LEAST_WEIGHT)
+    draws = np.full(len(rows.X), np.inf)  # No centre begins at a copy of a row.
+    draws[first] = np.random.default_rng(settings.seed + seed).exponential(size=len(first))
+    gamma, zeros = np.full(m, kernel.gamma, MODEL_DTYPE), np.zeros((m, rows.X.shape[1]), MODEL_DTYPE)
+    basis = LeafBasis(kernel, settings.triangle_bound, zeros, gamma, *_no_pseudo(m))
+    sign = None if rows.task == "regression" else goals.target
+    given = goals.lacks, sign, goals.share, share, draws, START_RIDGE, settings.landmark_floor
+    return np.unique(starting().landmarks(basis, rows.X, *given).astype(MODEL_DTYPE), axis=0)
 
 
 def pick_landmarks(
@@ -185,14 +190,18 @@ def _refined(
         machine = _expansion(rows.X, local, local_kernel, outputs)
     if local is not None and settings.distill_weight > 0 and rows.task != "regression":
         distilled = _local_values(rows.X, local, local_kernel)[:, outputs]
+    single = [a.astype(MODEL_DTYPE) for a in (target, distilled, share)]
+    goal = Goal(single[0], single[1], settings.distill_weight, single[2], loss, goals.offset)
+    known = None
     if local is None or machine is None:
-        loss, (beta, intercept) = loss.settled(goals.lacks, share, partial(_least_squares, basis, rows.X))
+        objective = starting().unfitted(rows.X, basis, goal, settings.refine_ridge, settings.leaf_scaling)
+        start = starting().Start(objective, START_RIDGE)
+        loss, (beta, intercept) = loss.settled(goals.lacks, share, start.solve)
+        goal, known = replace(goal, loss=loss), start.arguments
     else:
         basis, beta = _nearest(basis, machine, settings.refine_steps)
         intercept = np.maximum(local.intercept[outputs], UNSEEN)
-    single = [a.astype(MODEL_DTYPE) for a in (target, distilled, share)]
-    goal = Goal(single[0], single[1], settings.distill_weight, single[2], loss, goals.offset)
-    basis, beta, intercept = refine(rows.X, basis, beta, intercept, goal, settings, seed, machine)
+    basis, beta, intercept = refine(rows.X, basis, beta, intercept, goal, settings, seed, machine, known)
     every_beta, every_intercept = np.zeros((basis.size, rows.n_outputs)), np.full(rows.n_outputs, ABSENT)
     every_beta[:, outputs] = beta * goals.spread
     every_intercept[outputs] = intercept * goals.spread + goals.mean
@@ -232,14 +241,6 @@ def targets_of(rows: LeafRows, weight: FloatArray, settings: Settings) -> Target
         return Targets(loss, share, outputs, target, target)
     offset = rows.offset[:, outputs]
     return Targets(loss, share, outputs, target, target * np.maximum(0.0, 1.0 - target * offset), offset)
-
-
-def _least_squares(
-    basis: LeafBasis, X: SingleArray, target: FloatArray, weight: FloatArray
-) -> tuple[tuple[FloatArray, FloatArray], Callable[[], FloatArray]]:
-    """β and intercepts of the ridge regression that refinement starts from, and its values."""
-    beta, intercept = joint_ridge(lambda part: basis(X[part]), target, weight, START_RIDGE)
-    return (beta, intercept), lambda: basis(X) @ beta + intercept
 
 
 def _expansion(X: SingleArray, local: DualSolution, kernel: Kernel, outputs: IntArray) -> Expansion | None:

@@ -32,6 +32,14 @@ def check() -> Any:
     return compiled(machine_code, "refine landmarks", "or set refine=false, which trains without it")
 
 
+def starting() -> Any:
+    """The module that finds in machine code what refinement starts from. Raises ResourceError as `check`."""
+    check()
+    from dcpred_tasks.training import compiled_start
+
+    return compiled_start
+
+
 def machine_code() -> Any:
     """The module that refines, and searches nearest rows, in machine code."""
     from dcpred_tasks.training import compiled_refinement
@@ -48,6 +56,7 @@ def refine(
     settings: Settings,
     seed: int = 0,
     machine: Expansion | None = None,
+    known: Any = None,
 ) -> tuple[LeafBasis, RealArray, RealArray]:
     """The basis, β (m + p, k) and intercepts (k,) after at most refine_steps steps of L-BFGS, or after
     refine_epochs passes of stochastic steps if set; unchanged where no step helps. Raises ResourceError
@@ -55,6 +64,7 @@ def refine(
 
     X        float32 (n, n_features), scaled
     machine  the local SVM that landmarks and β stay near
+    known    the `arguments` of compiled_start.Start for the same rows, targets and basis, or None
     """
     ridge, own_factors = settings.refine_ridge, settings.leaf_scaling
     compiled = check()
@@ -62,7 +72,7 @@ def refine(
     if settings.refine_epochs:
         lowest = stochastic(compiled, objective, settings.refine_epochs, [settings.seed, seed])
     else:
-        lowest = compiled.minimise(objective, settings.refine_steps, DONE)
+        lowest = compiled.minimise(objective, settings.refine_steps, DONE, known)
     U, beta, intercept, gamma, factor = objective.parts(lowest)
     factor = factor.astype(MODEL_DTYPE)
     moved = replace(

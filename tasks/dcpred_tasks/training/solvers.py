@@ -22,7 +22,6 @@ EXACT_TOLERANCE = 1e-9
 # took ten million, 11 seconds (2026-11-26).
 EXACT_STEPS = 1_000
 SVM_CACHE_MB = 200  # enough up to 8,000 rows; 20 takes twice the time there
-JOINT_ROWS = 8_000  # rows whose features are held at a time
 NEWTON_STEPS = 50
 NEWTON_TOLERANCE = 1e-10
 
@@ -145,27 +144,6 @@ def linear_ridge(
     H = (Z * weight[:, None]).T @ Z
     H[np.diag_indices_from(H)] += ridge
     return solve_positive(H, Z.T @ (weight * (target - mean))), mean
-
-
-def joint_ridge(
-    Z: Callable[[slice], FloatArray], target: FloatArray, weight: FloatArray, ridge: float
-) -> tuple[FloatArray, FloatArray]:
-    """min Σ weight_i |z_i W + b − y_i|² + λ‖W‖² over W (r, k) and b (k,) together.
-
-    Z  the features of a slice of the n rows, float64 (rows, r) · target (n, k) · weight (n,)
-    """
-    H: FloatArray | float = 0.0
-    R: FloatArray | float = 0.0
-    for first in range(0, len(target), JOINT_ROWS):
-        part = slice(first, first + JOINT_ROWS)
-        values = Z(part)
-        A = np.column_stack([values, np.ones(len(values))])
-        H = H + (A * weight[part, None]).T @ A
-        R = R + A.T @ (weight[part, None] * target[part])
-    system, right = np.asarray(H), np.asarray(R)
-    system[np.diag_indices_from(system)] += np.append(np.full(len(system) - 1, ridge), 1e-12)
-    solution = solve_positive(system, right)
-    return solution[:-1], solution[-1]
 
 
 def solve_positive(A: FloatArray, b: NDArray[np.float64]) -> FloatArray:
