@@ -3,7 +3,7 @@
     python tests/benchmarks/all_tables.py [--sets vowel,magic,...] [--splits 3] [--entry fit|train]
                                           [--ours-only] [--baselines-only] [--tag NAME] [--again]
                                           [--earlier FILE.json] [--systems LightGBM,...] [--record]
-                                          [--work DIR] [--quick]
+                                          [--rows N] [--work DIR] [--quick]
 
 Tables: 75 % of the rows train, drawn by the seed of the split, of every class its share. The seventeen sets
 have the splits of without_settings.py. Quality is accuracy in percent or R² on the test rows. The baselines
@@ -23,7 +23,8 @@ fresh_tables.py. Seconds of baselines in all_tables.csv are of all processors.
 WORK/ours-TAG.json keeps ours, and WORK/baselines.json the baselines by version, so that an interrupted run
 goes on; --again measures ours anew. Baselines that WORK lacks are read from all_tables.csv; remove lines
 there to measure them again. --record writes all known baselines to it. --earlier names another ours-TAG.json
-to print beside ours.
+to print beside ours, with the mean difference of the sets and its standard error. --rows trains with the
+first rows of each split, where baselines of all rows do not count.
 """
 
 import argparse
@@ -97,9 +98,10 @@ def _processor_seconds() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def loaded(name: str, seed: int, quick: bool) -> Split:
+def loaded(name: str, seed: int, args: argparse.Namespace) -> Split:
     split = SETS[name].load(data_folder(), seed)
-    split = split.first(QUICK_ROWS) if quick else split
+    split = split.first(QUICK_ROWS) if args.quick else split
+    split = Split(split.X[: args.rows], split.y[: args.rows], split.X_test, split.y_test)
     return Split(np.ascontiguousarray(split.X), split.y, np.ascontiguousarray(split.X_test), split.y_test)
 
 
@@ -111,7 +113,7 @@ def quality(predicted: NDArray[Any], split: Split, regression: bool) -> float:
 
 
 def baseline(name: str, seed: int, system: str, args: argparse.Namespace) -> Record:
-    split, regression = loaded(name, seed, args.quick), SETS[name].regression
+    split, regression = loaded(name, seed, args), SETS[name].regression
     X, X_test = (rows.astype(np.float32) for rows in (split.X, split.X_test))
     rounds = QUICK_ROUNDS if args.quick else MOST_ROUNDS
     problem = Problem(X, split.y, regression, seed, args.threads, args.seconds, rounds)
@@ -168,7 +170,7 @@ def stated(report: Any) -> Record:
 
 
 def ours(name: str, seed: int, args: argparse.Namespace) -> Record:
-    split, regression = loaded(name, seed, args.quick), SETS[name].regression
+    split, regression = loaded(name, seed, args), SETS[name].regression
     with tempfile.TemporaryDirectory(prefix="all-tables-") as folder:
         begin = time.perf_counter()
         predictor, model, foretold = ENTRIES[args.entry](split, regression, Path(folder))
@@ -224,12 +226,12 @@ class Results:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
-        prefix = "quick-" if args.quick else ""
+        prefix = "quick-" if args.quick else f"rows{args.rows}-" if args.rows else ""
         own = args.work / f"{prefix}ours{args.tag and '-' + args.tag}.json"
         if args.again:
             own.unlink(missing_ok=True)
         self.own, self.others = Cache(own), Cache(args.work / f"{prefix}baselines.json")
-        self.recorded = {} if args.quick else {_key(line): line for line in recorded()}
+        self.recorded = {} if prefix else {_key(line): line for line in recorded()}
 
     def ours(self, name: str, seed: int) -> Record:
         key = f"{name}/{seed}"
@@ -355,6 +357,41 @@ def _average(runs: list[Record], key: str, digits: int) -> str:
     return f"{np.mean([one[key] for one in runs]):.{digits}f}" if runs else "–"
 
 
+def show_difference(studies: list[Study], earlier: dict[str, Record]) -> None:
+    """Ours less ours of an earlier version in points, and the ratios of costs and of seconds."""
+    table = Table("kind", "sets", "difference", "worst", "cost ratio", "processor seconds ratio")
+    for kind in KINDS:
+        chosen = [s for s in studies if KINDS[s.dataset.regression] == kind]
+        pairs = {
+            s.dataset.name: [
+                (own, earlier[key])
+                for n, (own, _) in enumerate(s.runs)
+                if own and (key := f"{s.dataset.name}/{n}") in earlier
+            ]
+            for s in chosen
+        }
+        pairs = {name: known for name, known in pairs.items() if known}
+        if not pairs:
+            continue
+        points = 100 if kind == "numbers" else 1
+        gains = {
+            name: points * np.mean([a["quality"] - b["quality"] for a, b in known])
+            for name, known in pairs.items()
+        }
+        error = np.std([*gains.values()], ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else np.nan
+        worst = min(gains, key=gains.__getitem__)
+        ratios = [
+            np.exp(np.mean([np.log(a[key] / b[key]) for known in pairs.values() for a, b in known]))
+            for key in ("cost", "processor_seconds")
+        ]
+        mean = f"{np.mean([*gains.values()]):+.2f} ± {error:.2f}"
+        table.add(
+            kind, str(len(gains)), mean, f"{gains[worst]:+.2f} ({worst})", *(f"{r:.2f}" for r in ratios)
+        )
+    print()
+    table.show()
+
+
 def _finite(value: float) -> str:
     return f"{value:+.2f}" if np.isfinite(value) else "–"
 
@@ -422,7 +459,9 @@ def parsed() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--sets", help="fresh, or names with commas; by default those of halves.py: " + ",".join(SETS)
+        "--sets",
+        help="fresh, development, reported, or names with commas; by default those of halves.py: "
+        + ",".join(SETS),
     )
     parser.add_argument("--splits", type=int, default=3, help="of sets that have no split of their own")
     parser.add_argument("--entry", choices=ENTRIES, default="fit", help="how ours is called")
@@ -437,13 +476,15 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--seconds", type=float, default=600, help="of processor time, after which boosting stops"
     )
+    parser.add_argument("--rows", type=int, help="most rows to train with; None: all")
     parser.add_argument("--work", type=Path, default=Path("benchmark-all-tables"))
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_SETS}, {QUICK_ROWS} rows, one split")
     args = parser.parse_args()
     if args.quick:
         args.splits, args.threads, args.record = 1, 1, False
         args.sets = args.sets or QUICK_SETS
-    args.sets = [*FRESH] if args.sets == "fresh" else args.sets.split(",") if args.sets else [*ALL]
+    groups = {"fresh": FRESH, "development": DEVELOPMENT, "reported": REPORTED, None: ALL}
+    args.sets = [*groups[args.sets]] if args.sets in groups else args.sets.split(",")
     args.systems = args.systems.split(",")
     if missing := [name for name in args.sets if name not in SETS]:
         raise SystemExit(f"There is no data set {missing[0]!r}. The sets are {', '.join(SETS)}.")
@@ -461,7 +502,10 @@ def main() -> None:
     if args.baselines_only:
         show_baselines(studies)
         return
-    show_ours(studies, json.loads(args.earlier.read_text(encoding="utf-8")) if args.earlier else {})
+    earlier = json.loads(args.earlier.read_text(encoding="utf-8")) if args.earlier else {}
+    show_ours(studies, earlier)
+    if earlier:
+        show_difference(studies, earlier)
     show_summary(studies)
 
 

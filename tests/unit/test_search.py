@@ -28,6 +28,8 @@ from dcpred.training.policy import (
     COMMON,
     DEFAULT,
     MUTATIONS,
+    NEAR,
+    NO_LEAVES,
     NUMBERS,
     PORTFOLIO,
     STANDARD,
@@ -684,3 +686,48 @@ def test_trials_share_what_is_left_of_a_search() -> None:
 )
 def test_a_range_never_passes_what_can_be(name: str, value: float, words: str) -> None:
     assert interval_words({"metric": name, name: value, "standard_error": 0.006}) == words
+
+
+# -- leaves and trees ----------------------------------------------------------------------------------------
+
+
+class Parts(Known):
+    """A judge of leaves, of trees, and of both."""
+
+    def judged(self, one: Candidate, folds: Sequence[int]) -> TrialResult | None:
+        found, values = super().judged(one, folds), {**COMMON, **one.values}
+        assert found is not None
+        names = "landmarks", "trees", "tree_depth", "tree_rate"
+        return replace(found, settings=replace(self.asked, **{name: values[name] for name in names}))
+
+
+@pytest.mark.parametrize(
+    ("alone", "together", "chosen", "n_looks"),
+    [
+        (0.1, 0.02, "default + trees", 1),
+        (0.1, 0.1, DEFAULT, 1),
+        (0.05, 0.02, "default + trees", 1),
+        (0.3, 0.02, DEFAULT, 0),
+    ],
+)
+def test_leaves_and_trees_are_tried_together_once_where_trees_are_as_good(
+    tables: Any, alone: float, together: float, chosen: str, n_looks: int
+) -> None:
+    def share(values: Values) -> float:
+        if not values.get("trees"):
+            return 0.1
+        return together if values.get("landmarks", 16) else alone
+
+    tables({"trees": {"trees": 40, **NO_LEAVES}}, Mutation("learned", A))
+    trials = Parts(share)
+    assert found_by(trials).chosen.candidate.name == chosen
+    both = [folds for name, folds in trials.looks if name == "default + trees"]
+    assert both == n_looks * [tuple(range(FOLDS))]
+
+
+def test_only_values_of_trees_change_trees_alone(tables: Any) -> None:
+    mutations = Mutation("learned", A), Mutation("slower", {"tree_rate": 0.01}), Mutation("near", NEAR)
+    tables({"trees": {"trees": 40, **NO_LEAVES}}, *mutations)
+    trials = Parts(lambda values: 0.1 if values.get("trees") else 0.5)
+    found_by(trials)
+    assert {name for name, _ in trials.looks} == {DEFAULT, "trees", "slower", "default + trees"}

@@ -147,7 +147,7 @@ def test_the_shape_of_a_model_is_what_its_cost_follows_from() -> None:
     rows, survey = moons(400, 0), survey_of(moons(400, 0))
     scaling = fit_trial_scaling(rows, survey, SETTINGS).scaling
     found = shape_of(tried_model(rows, survey, Trial(SETTINGS, False), scaling))
-    assert found.tolist() == [1.0, 8.0, 0.0, 1.0, 1.0, 0.0]
+    assert found.tolist() == [1.0, 8.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0]
     pure = replace(rows, target=np.where(rows.held, rows.target, 0))
     assert shape_of(tried_model(pure, survey, Trial(SETTINGS, False), scaling))[0] == 0.0
 

@@ -18,9 +18,18 @@ from dcpred.datasets.split_rules import by_groups
 from dcpred.execution.workers import InlineWorkers
 from dcpred.reports.report import search_sections
 from dcpred.training import reports
-from dcpred.training.choice import _in_words, described, described_in_time, quality_of
+from dcpred.training.choice import _in_words, choose_settings, described, described_in_time, quality_of
 from dcpred.training.metrics import ERROR, LOG_LOSS, SQUARED, Metric, compare
-from dcpred.training.policy import DEFAULT, PORTFOLIO, STANDARD, THOROUGH, Budget, Deadline, parse_budget
+from dcpred.training.policy import (
+    DEFAULT,
+    NO_LEAVES,
+    PORTFOLIO,
+    STANDARD,
+    THOROUGH,
+    Budget,
+    Deadline,
+    parse_budget,
+)
 from dcpred.training.quality import compared, reference_words
 from dcpred.training.reports import TuneReport, front_with, is_chosen, with_cost
 from dcpred.training.search import Search, SearchOutcome
@@ -35,6 +44,7 @@ from dcpred_tasks.training.settings import Settings, settings_dict
 from support.searches import SMALL, WIDE, few_candidates, trials_of
 
 USUAL = Candidate(DEFAULT, {})
+FEW_TREES = {DEFAULT: {}, "trees": {"trees": 40, **NO_LEAVES}}
 LEARNED = Candidate("learned", PORTFOLIO["learned"])
 CELLS = replace(SMALL, trial_rows=600, sample_cells=8)
 
@@ -225,7 +235,8 @@ def test_a_metric_can_be_given() -> None:
 def test_a_candidate_is_judged_alike_alone_and_beside_others() -> None:
     X, y = quadrants(300)
     clipped, wide = Candidate("clipped", {"feature_map": "clip"}), Candidate("wide", {"width": 0.25})
-    tries = [USUAL, LEARNED, clipped, wide]
+    trees = Candidate("trees", {"trees": 20, **NO_LEAVES})
+    tries = [USUAL, LEARNED, clipped, wide, trees, Candidate("both", {"trees": 20})]
     together = judged(trials_of(X, y), *tries)
     assert len({one.losses.tobytes() for one in together}) == len(tries), "they differ"
     threads = judged(trials_of(X, y, workers=InlineWorkers(2)), *reversed(tries))[::-1]
@@ -285,6 +296,44 @@ def test_columns_of_codes_are_a_choice() -> None:
         trials, Candidate("numbers", {"width": 0.1}), Candidate("codes", {"width": 0.1, "codes": 16})
     )
     assert coded.loss < plain.loss
+
+
+def test_a_search_knows_trees() -> None:
+    X, y = quadrants(400)
+    trials = trials_of(X, y, budget=WIDE)
+    alone = {"trees": 40, "tree_depth": 3, **NO_LEAVES}
+    plain, trees, both = judged(
+        trials,
+        Candidate("leaves", {"leaf_rows": 0}),
+        Candidate("trees", alone),
+        Candidate("both", {"leaf_rows": 0, "trees": 40}),
+    )
+    assert (trees.settings.landmarks, trees.cost.landmarks, trees.cost.terms > 3) == (0, 0.0, True)
+    assert plain.cost.terms == 0 < both.cost.terms
+    assert trees.loss < 0.2
+    others = {**alone, "scaling": "learned", "C": 3.0, "leaf_rows": 50}
+    assert trials.realised(others) == trials.realised(alone), "values of leaves"
+    assert trials.realised({"trees": 40, "loss": "distance"})[0].trees == 0
+    limit = Budget(ratio=0.9 * trees.cost.cost_ratio)
+    [fewer] = judged(trials_of(X, y, budget=limit), Candidate("trees", alone))
+    assert fewer.settings.trees < 40
+    assert limit.allows(fewer.cost)
+    machines = trials_of(X, y, settings=Settings(keep_support_vectors=True))
+    assert not machines.suits(alone)
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+@pytest.mark.parametrize("smooth", [True, False])
+def test_trees_are_chosen_where_the_target_has_thresholds(task: str, smooth: bool) -> None:
+    X = np.random.default_rng(1).uniform(-1, 1, size=(400, 4)).astype(np.float32)
+    parts = np.sin(2 * X[:, 0] + X[:, 1]) - X[:, 2] * X[:, 3] if smooth else (np.floor(3 * X) % 2).sum(axis=1)
+    y = (parts > np.median(parts)).astype(int) if task == "classification" else parts
+    budget, settings = Budget(ratio=20.0), Settings(task=task, seed=1)
+    with few_candidates(portfolio=FEW_TREES, mutations=()):
+        settings, told = choose_settings(X, y, np.ones(len(X)), settings, budget=budget, policy=SMALL)
+    assert (settings.trees > 0, settings.landmarks > 0) == (not smooth, smooth)
+    assert told["chosen"]["cost_ratio"] <= budget.ratio
+    assert told["chosen"]["trees"] == settings.trees
 
 
 # -- budgets -------------------------------------------------------------------------------------------------
@@ -612,7 +661,8 @@ ODD = (
 def test_odd_rows_are_judged(name: str) -> None:
     """By the default settings, with factors that are learned, and by what else changes columns."""
     X, y, task = odd(name)
-    with few_candidates((DEFAULT, "learned", "one leaf, quantiles"), ("quantiles",)):
+    tried = {name: PORTFOLIO[name] for name in ("learned", "one leaf, quantiles")}
+    with few_candidates(mutations=("quantiles",), portfolio=FEW_TREES | tried):
         trials = trials_of(X, y, settings=Settings(task=task))
         found = Search(trials).run()
     assert found is not None

@@ -109,7 +109,7 @@ def described(outcome: SearchOutcome, trials: Trials) -> dict[str, Any]:
         chosen = final.again(chosen)
         if trials.policy.references:
             references = _references(outcome.chosen, chosen, final)
-        settings = replace(settings, landmarks=chosen.settings.landmarks)
+        settings = replace(settings, landmarks=chosen.settings.landmarks, trees=chosen.settings.trees)
         made = replace(chosen, settings=settings)
         points = _front_rows(outcome, made, trials)
         foretold = final.foretold(chosen)
@@ -136,6 +136,10 @@ def chosen_in_words(s: Settings) -> str:
     landmarks += " near the local SVMs" if s.loss == DISTANCE else ""
     gamma = s.compact_gamma or s.gamma
     width = gamma if isinstance(gamma, str) else f"{gamma:.3g}"
+    trees = f"at most {counted(s.trees, 'tree', 'trees')} of depth {s.tree_depth}"
+    if not s.landmarks:
+        return f"chosen: {trees}, without leaves"
+    landmarks += f", {trees}" if s.trees else ""
     return f"chosen: {leaves}, {landmarks}, overlap {s.overlap}, {s.scaling} scaling, γ {width}"
 
 

@@ -235,16 +235,17 @@ def parse_budget(budget: object) -> Budget:
 
 
 def cost_of(
-    settings: Settings, scaling: Scaling, n_outputs: int, shape: FloatArray | None = None
+    settings: Settings, scaling: Scaling, n_outputs: int, shape: FloatArray | None = None, terms: float = 0.0
 ) -> PredictedCost:
     """The cost of a model with these settings; its numbers are meaningless.
 
     shape  the shape from a trial of them (trial.shape_of); without it, the minimum
+    terms  nanoseconds of terms beside leaves, without a shape
     """
     if shape is None:
         least = float(min(n_outputs, AT_ONCE))
-        shape = np.array([1.0, settings.landmarks, settings.products, least, 1.0, 0.0])
-    works, landmarks, products, present, uneven, by_distances = shape.tolist()
+        shape = np.array([1.0, settings.landmarks, settings.products, least, 1.0, 0.0, terms, 0.0])
+    works, landmarks, products, present, uneven, by_distances, terms, _ = shape.tolist()
     m = int(np.ceil(landmarks))
     outputs = (
         n_outputs
@@ -259,6 +260,7 @@ def cost_of(
     )
     parts = {name: works * a + (1 - works) * getattr(walk, name) for name, a in asdict(full).items()}
     parts["descend"] *= uneven
+    parts["terms"] = terms
     return PredictedCost(**parts)
 
 
@@ -317,12 +319,17 @@ COMMON: Values = {
     "feature_map": "none",
     "leaf_scaling": False,
     "refine_steps": 100,
+    "trees": 0,
+    "tree_depth": 6,
+    "tree_rate": 0.1,
 }
 CLASSES: Values = {"loss": "hinge", "refine_ridge": 1e-3, "C": 10.0}
 NUMBERS: Values = {"refine_ridge": 1e-2, "ridge": 1e-2, "target_transform": "none"}
 
 DEFAULT = "default"
 ONE_LEAF: Values = {"leaf_rows": 0, "landmarks": 128, "products": 0}
+NO_LEAVES: Values = {"leaf_rows": 0, "landmarks": 0, "products": 0}
+OF_TREES = ("trees", "tree_depth", "tree_rate", "target_transform")  # what a model of trees alone follows
 PORTFOLIO: Mapping[str, Values] = {
     # By hand: the usual one, a cheap one, and the one closest to an exact SVM.
     DEFAULT: {},
@@ -383,6 +390,7 @@ PORTFOLIO: Mapping[str, Values] = {
         **{**ONE_LEAF, "feature_map": "quantile", "scaling": "learned", "width": 2.0},
         **{"leaf_scaling": True, "refine_ridge": 1e-4},
     },
+    "trees": {"trees": 300, **NO_LEAVES},
 }
 
 
@@ -434,9 +442,12 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation("root of the target", {"target_transform": "sqrt"}, task="regression", of_data=True),
     Mutation("larger C", times={"C": 8.0}, task="classification", only=NEAR),
     Mutation("smaller C", times={"C": 0.125}, task="classification", only=NEAR),
+    Mutation("slower trees", {"tree_rate": 0.05, "trees": 600}, unless={"trees": 0}),
+    Mutation("shallower trees", {"tree_depth": 4}, unless={"trees": 0}),
 )
 # Changes of the choice that cost less.
 CHEAPER: tuple[Mutation, ...] = (
     Mutation("half of the landmarks", times={"landmarks": 0.5}),
     Mutation("no products", {"products": 0}),
+    Mutation("half of the trees", times={"trees": 0.5, "tree_rate": 2.0}, unless={"trees": 0}),
 )

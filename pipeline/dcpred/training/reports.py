@@ -172,6 +172,14 @@ class Point:
         headline="overlap",
         column="overlap",
     )
+    trees: Count = result_field(
+        "Number of trees, at most.",
+        unit=Unit.COUNT,
+        headline="trees",
+        column="trees",
+        default=0,
+        kw_only=True,
+    )
     settings: dict[str, Any] = result_field("The settings by name.", default_factory=dict, kw_only=True)
 
 
@@ -190,7 +198,8 @@ def with_cost(
 
 def is_chosen(point: Mapping[str, Any], chosen: Mapping[str, Any]) -> bool:
     """Whether a point of the Pareto front is the choice, whose quality may be of other rows."""
-    return all(point[name] == chosen[name] for name in ("cost_ratio", "ns_per_row", "scaling", *SHAPE))
+    names = "cost_ratio", "ns_per_row", "scaling", *SHAPE
+    return all(point.get(name) == chosen.get(name) for name in names)
 
 
 def front_with(points: Sequence[dict[str, Any]], chosen: dict[str, Any]) -> list[dict[str, Any]]:

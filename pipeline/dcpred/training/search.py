@@ -2,6 +2,7 @@
 
     portfolio   every configuration on one fold of held-out rows; the best of them on all folds
     mutations   changes of the incumbent, one at a time, then the helpful ones together; in rounds
+    both        the best leaves beside the best trees, where trees alone are about as good as leaves
     cost        of candidates as good as the best, the cheapest, and what is cheaper still
 
 A candidate replaces the incumbent if one paired test on the held-out rows favours it (metrics.compare): of
@@ -19,11 +20,12 @@ import numpy as np
 from dcpred.execution.interrupts import forget_signal
 from dcpred.execution.progress import show, show_detail
 from dcpred.training.metrics import Comparison, compare
-from dcpred.training.policy import ACCURACY, CHEAPER, DEFAULT, MUTATIONS, PORTFOLIO, Mutation
+from dcpred.training.policy import ACCURACY, CHEAPER, DEFAULT, MUTATIONS, OF_TREES, PORTFOLIO, Mutation
 from dcpred.training.quality import shown, words_of
 from dcpred.training.reports import Decision
 from dcpred.training.trials import FEWEST_LANDMARKS, Candidate, TrialResult, Trials
 from dcpred_tasks.errors import InterruptedRunError
+from dcpred_tasks.training.losses import DISTANCE
 
 FINAL = 6.0  # The time of a training on as many rows, as a multiple of the longest trial
 
@@ -98,7 +100,30 @@ class Search:
                 self._show(incumbent)
             if incumbent is before or self._is_noise(before, incumbent, f"mutations, round {number + 1}"):
                 break
-        return self.cheapest(incumbent)
+        return self.cheapest(self.both(incumbent))
+
+    def both(self, incumbent: TrialResult) -> TrialResult:
+        """The incumbent, or the best leaves beside the best trees, if these alone are as good as leaves."""
+        alone = [result for result in (*self.judged, *self.looked) if not result.settings.landmarks]
+        leaves = [result for result in self.judged if result.settings.landmarks]
+        leaves.sort(key=lambda result: result.loss)
+        able = [result for result in leaves if result.settings.loss != DISTANCE]
+        if not alone or not able:
+            return incumbent
+        trees, best = alone[0], able[0]
+        for other in alone[1:]:
+            trees = other if self._compared(trees, other).gain > 0 else trees
+        comparison = self._compared(leaves[0], trees)
+        if comparison.gain < -comparison.standard_error:
+            return incumbent
+        values = {name: getattr(trees.settings, name) for name in ("trees", "tree_depth", "tree_rate")}
+        name = f"{best.candidate.name} + {trees.candidate.name}"
+        self._expect(0, 1, 0)
+        results = self._evaluate([best.candidate.mutated(name, values)], self.trials.folds)
+        both = self._challenged(incumbent, [result for result in results if result], "leaves and trees")
+        if both is not incumbent:
+            self._show(both)
+        return both
 
     def _is_noise(self, before: TrialResult, incumbent: TrialResult, step: str) -> bool:
         """Whether a round gained so little that another one would choose by chance."""
@@ -369,6 +394,8 @@ def _changes(mutation: Mutation, incumbent: TrialResult, trials: Trials) -> dict
         changes[name] = type(values[name])(values[name] * factor)
     same = all(values[name] == value for name, value in changes.items())
     if same or changes.get("landmarks", FEWEST_LANDMARKS) < FEWEST_LANDMARKS:
+        return None
+    if not values["landmarks"] and not {*changes} <= {*OF_TREES}:
         return None
     given = incumbent.candidate.values
     before, after = (trials.realised(v) for v in (given, {**given, **changes}))

@@ -15,7 +15,9 @@ from dcpred.training.metrics import ERROR, LOG_LOSS, SQUARED, Metric, check_held
 from dcpred.training.policy import (
     CLASSES,
     COMMON,
+    NO_LEAVES,
     NUMBERS,
+    OF_TREES,
     STANDARD,
     Budget,
     SearchPolicy,
@@ -75,11 +77,12 @@ from dcpred_tasks.training.settings import (
     settings_dict,
 )
 from dcpred_tasks.training.survey import Survey, thinned
+from dcpred_tasks.training.term_fits import learn_what_is_left
 from dcpred_tasks.training.tree_fitting import flatten
 
 REPEAT_SEED = 1_000  # added to the seed for each further choice of folds
 LOCAL_WIDTH = 2.0  # γ of the local SVM as a multiple of the landmarks'
-FEWEST_LANDMARKS = 4
+FEWEST_LANDMARKS, FEWEST_TREES = 4, 16
 FEWER, CURVE = 0.5, 0.5  # share of rows of a second training, and the power of rows by which losses fall
 LANDMARK_SHARES = (1.0, 0.75, 0.5, 0.25)  # fractions of its landmarks that a choice may keep
 LEAST_SKEWNESS = 1.0  # For a more skewed target the logarithm and the root are evaluated.
@@ -348,12 +351,16 @@ class Trials:
     # candidates
 
     def suits(self, values: Mapping[str, Any]) -> bool:
-        """Whether the map of a configuration is affordable."""
+        """Whether leaves take the trees of a configuration into account, and its map is affordable."""
+        if values.get("trees") and not learn_what_is_left(self.asked):
+            return False
         curves = len(self.survey.minimum) * n_outputs(self.n_classes)
         return values.get("feature_map") != ADDITIVE or curves <= self.policy.most_curves
 
     def realised(self, values: Mapping[str, Any]) -> tuple[Settings, bool]:
         """Settings of a configuration but the value of γ, and whether rows from everywhere train it."""
+        if values.get("landmarks") == 0:  # Other values change no model of trees alone.
+            values = {**{name: values[name] for name in OF_TREES if name in values}, **NO_LEAVES}
         given = {**COMMON, **(NUMBERS if self.asked.task == "regression" else CLASSES), **values}
         rows, policy, n = float(given["leaf_rows"]), self.policy, self.survey.n_used
         n_columns = len(self.survey.minimum)
@@ -378,7 +385,7 @@ class Trials:
         if rows > policy.descent_rows and chosen.get("loss") != "distance":
             chosen["refine_epochs"] = policy.epochs
         if chosen.get("loss") == "distance":
-            chosen |= {"products": 0, "leaf_scaling": False}
+            chosen |= {"products": 0, "leaf_scaling": False, "trees": 0}
         chosen["missing"] = self._missing(chosen["missing"])
         chosen["categorical"] = self._categorical(int(given["codes"]))
         if self.asked.task == "regression":
@@ -413,7 +420,8 @@ class Trials:
             **(NUMBERS if self.asked.task == "regression" else CLASSES),
             **judged.candidate.values,
         }
-        values["landmarks"], values["overlap"] = judged.settings.landmarks, judged.settings.overlap
+        for name in ("landmarks", "overlap", "trees"):
+            values[name] = getattr(judged.settings, name)
         values["leaf_rows"] = self.survey.n_used / max(judged.settings.n_leaves, 1)
         return {**{name: getattr(judged.settings, name) for name in settings_dict(judged.settings)}, **values}
 
@@ -425,11 +433,11 @@ class Trials:
         keys = [_scaling_key(settings, self.repetitions) for settings, _ in asked]
         self._scalings({key: settings for key, (settings, _) in zip(keys, asked, strict=True)}, folds)
         results: dict[int, TrialResult | None] = {}
-        waiting = {i: settings for i, (settings, _) in enumerate(asked)}
+        waiting = {i: (settings, 0.0) for i, (settings, _) in enumerate(asked)}
         while waiting:
             ready: dict[int, tuple[Trial, str]] = {}
-            for i, settings in waiting.items():
-                fitted = self._affordable(settings, keys[i], folds)
+            for i, (settings, terms) in waiting.items():
+                fitted = self._affordable(settings, keys[i], folds, terms)
                 if fitted is None:
                     results[i] = None
                     continue
@@ -444,7 +452,10 @@ class Trials:
                 if self.budget.allows(judged.cost):
                     results[i] = judged
                 elif trial.settings.landmarks > FEWEST_LANDMARKS:
-                    waiting[i] = replace(trial.settings, landmarks=trial.settings.landmarks // 2)
+                    fewer = replace(trial.settings, landmarks=trial.settings.landmarks // 2)
+                    waiting[i] = fewer, judged.cost.terms
+                elif not trial.settings.landmarks and trial.settings.trees > FEWEST_TREES:
+                    waiting[i] = judged.settings, 0.0
                 else:
                     results[i] = None
         return [results[i] for i in range(len(candidates))]
@@ -458,7 +469,8 @@ class Trials:
         if chosen.settings.scaling in LEARNED:
             free.repetitions = USUAL_REPETITIONS
         for share in LANDMARK_SHARES:
-            shape = {"landmarks": max(int(share * landmarks), 1), "products": chosen.settings.products}
+            shape = {name: getattr(chosen.settings, name) for name in ("products", "trees")}
+            shape["landmarks"] = max(int(share * landmarks), min(landmarks, 1))
             [result] = free.evaluate([Candidate("chosen", {**chosen.candidate.values, **shape})], self.folds)
             if result is None or self.budget.allows(result.cost):
                 break
@@ -511,13 +523,17 @@ class Trials:
             self.training.note(receipt, lambda _: self.advance(share))
             self.share_left, self.n_left = self.share_left - share, self.n_left - 1
 
-    def _affordable(self, settings: Settings, key: str, folds: Sequence[int]) -> Settings | None:
-        """Settings with as many landmarks as the budget allows; None if none, or if a fold cannot scale."""
+    def _affordable(
+        self, settings: Settings, key: str, folds: Sequence[int], terms: float
+    ) -> Settings | None:
+        """Settings with as many landmarks as the budget allows beside terms, which take some nanoseconds;
+        None if none, or if a fold cannot scale.
+        """
         if not all(is_done(scaling_file(self.job, fold, key)) for fold in folds):
             return None
         scaling = read_scaling(self.job, self.folds[0], key).scaling
         outputs = n_outputs(self.n_classes)
-        while not self.budget.allows(cost_of(settings, scaling, outputs)):
+        while not self.budget.allows(cost_of(settings, scaling, outputs, terms=terms)):
             if settings.products and settings.landmarks <= 8:
                 settings = replace(settings, products=0)
             elif settings.landmarks > FEWEST_LANDMARKS:
@@ -542,7 +558,9 @@ class Trials:
             if not is_done(tried_file(self.job, fold, digest))
         ]
         # The longest go first: all processors are busy to the end.
-        tasks.sort(key=lambda task: -task[2].settings.landmarks / task[2].settings.n_leaves)
+        tasks.sort(
+            key=lambda task: -task[2].settings.trees - task[2].settings.landmarks / task[2].settings.n_leaves
+        )
         run_all(self.workers, try_settings, tasks, self._tried)
 
     def _read(
@@ -558,7 +576,19 @@ class Trials:
             self._losses(digest, folds, self.metric),
             partial(self._losses, digest, folds, self.ties),
         )
-        return TrialResult(candidate, trial.settings, cost, losses, self.weight, ties)
+        settings = replace(trial.settings, trees=self._most_trees(trial.settings.trees, cost, shape[-1]))
+        return TrialResult(candidate, settings, cost, losses, self.weight, ties)
+
+    def _most_trees(self, most: int, cost: PredictedCost, n_trees: float) -> int:
+        """A limit of trees by which a model of more rows, which may have more of them, is in the budget.
+
+        n_trees  those of a model of this cost
+        """
+        while most > FEWEST_TREES and not self.budget.allows(
+            replace(cost, terms=cost.terms * most / max(n_trees, 1.0))
+        ):
+            most = max(most - max(most // 16, 1), FEWEST_TREES)
+        return most
 
     def _rows_for_each(self, folds: Sequence[int]) -> float:
         """Rows that train a model for each one that trains a trial."""

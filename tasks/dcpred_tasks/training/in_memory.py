@@ -499,9 +499,10 @@ def tried_decisions(
 
 
 def shape_of(model: Model) -> FloatArray:
-    """What the cost of a model follows from, (6,): the share of rows in leaves with landmarks; of a mean row
+    """What the cost of a model follows from, (8,): the share of rows in leaves with landmarks; of a mean row
     there the landmarks, the products, and the outputs that its leaf has rows of; the levels that a mean row
-    walks down, by those of an even tree; and whether it walks in double precision.
+    walks down, by those of an even tree; whether it walks in double precision; nanoseconds of terms, and the
+    number of their parts.
     """
     landmarks, products = np.diff(model.landmark_at), np.diff(model.pair_at)
     rows = np.where(landmarks > 0, np.maximum(model.leaf_rows, 0), 0).astype(ACC_DTYPE)
@@ -511,8 +512,9 @@ def shape_of(model: Model) -> FloatArray:
     walked = np.maximum(model.leaf_rows, 0) / max(model.leaf_rows.sum(), 1)
     levels = float(walked @ model.tree.leaf_levels(model.n_leaves)) if model.tree.n_nodes else 1.0
     uneven = levels / max(len(levels_for(model.n_leaves)), 1)
+    terms = sum(term.cost for term in model.terms), sum(term.facts.get("number", 1) for term in model.terms)
     shape = [works, share @ landmarks, share @ products, share @ present]
-    return np.array([*shape, uneven, float(walks_by_distances(model))])
+    return np.array([*shape, uneven, float(walks_by_distances(model)), *terms])
 
 
 BOOSTING, KERNEL = "HistGradientBoosting", "SVM pipeline"

@@ -52,7 +52,7 @@ def fit_terms(
     asked = [term.fit for term in FITS if len(X) and term.is_asked_for(settings)]
     fits = [fit(X, target, weight, survey, settings) for fit in asked]
     terms = tuple(term for term in fits if term is not None)
-    if terms and not _learns_what_is_left(settings):
+    if terms and not learn_what_is_left(settings):
         raise SettingsError(
             f"Cannot train with the term {terms[0].name}: local SVMs do not take it into account. Set"
             f" refine=true, leaf_model={COMPACT}, distill_weight=0 and keep_support_vectors=false, and a loss"
@@ -61,6 +61,7 @@ def fit_terms(
     return terms
 
 
-def _learns_what_is_left(settings: Settings) -> bool:
+def learn_what_is_left(settings: Settings) -> bool:
+    """Whether leaves take terms into account."""
     of_svm = settings.loss == DISTANCE or settings.distill_weight > 0 or settings.keep_support_vectors
     return settings.refine and settings.leaf_model == COMPACT and not of_svm

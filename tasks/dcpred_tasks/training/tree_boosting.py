@@ -45,6 +45,7 @@ MOST_COLUMNS, HISTOGRAM_BYTES = 2**10, 2**24  # columns of a tree, and memory of
 WHOLE_BITS = 30
 ROBUST_STEPS = 4  # Steps of leaf values by a loss whose curvature is an upper bound.
 EVERY = slice(None)
+LARGEST = np.finfo(MODEL_DTYPE).max  # Larger values have the bin of this one.
 SETTLED_TREES = 10  # trees after which the width of a loss is measured again
 
 
@@ -127,7 +128,7 @@ def borders_of(x: NDArray[np.generic]) -> SingleArray:
     """
     numbers = single(x)
     gaps = np.isnan(numbers)
-    seen = numbers[~gaps]
+    seen = numbers[~gaps].clip(-LARGEST, LARGEST)
     if len(seen) > BORDER_ROWS:
         seen = seen[row_hash(np.arange(len(seen)), 0) < np.uint64(int(BORDER_ROWS / len(seen) * 2.0**64))]
     values, counts = np.unique(seen, return_counts=True)
