@@ -126,6 +126,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
     return Kernels(made_once(tmp_path_factory, "kernels", compile_kernels))
 
 
+@pytest.mark.cases(12)
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("spread", [0.0, 0.01, 0.5, 3.0])
 @pytest.mark.parametrize("left_out", [0, 2])

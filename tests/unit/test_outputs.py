@@ -290,10 +290,11 @@ def test_no_other_module_names_a_column() -> None:
             "demo.py",
             "__init__.py",
         ):
-            constants = {
-                node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)
-            }
-            assert not constants & set(OUTPUTS), path
+            text = path.read_text()
+            if any(f'"{name}"' in text for name in OUTPUTS):
+                nodes = ast.walk(ast.parse(text))
+                constants = {node.value for node in nodes if isinstance(node, ast.Constant)}
+                assert not constants & set(OUTPUTS), path
 
 
 def test_damage_of_several_columns_is_told_one_after_the_other() -> None:

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,13 +56,13 @@ def passages(path: Path) -> Iterator[tuple[int, str]]:
     if path.suffix == ".md":
         yield from enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         return
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    text = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
             yield node.lineno, " ".join(node.value.split())
-    with path.open("rb") as file:
-        for token in tokenize.tokenize(file.readline):
-            if token.type == tokenize.COMMENT:
-                yield token.start[0], token.string
+    for number, line in enumerate(text.splitlines(), 1):
+        if "#" in line:  # tokenize takes twice the time of all else here
+            yield number, line[line.index("#") :]
 
 
 def retired(text: str) -> list[tuple[str, str]]:
