@@ -24,7 +24,7 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.label_rule import threshold_of
 from dcpred_tasks.model.target_encoding import FEWEST_POSITIONS
-from dcpred_tasks.result_fields import ABSENT, Lines, Unit, result_class, result_field
+from dcpred_tasks.result_fields import ABSENT, Lines, Unit, document_of, result_class, result_field
 from dcpred_tasks.schema.schema import ATTRIBUTE, SchemaDocument, read_schema
 from dcpred_tasks.scoring.drift_fields import drift_remarks
 from dcpred_tasks.scoring.scorer import described
@@ -65,7 +65,9 @@ class GapFeature:
 
 @result_class
 class ModelGaps:
-    features: list[GapFeature] = result_field("The features that have some.", when="missing values")
+    features: list[dict[str, Any]] = result_field(
+        "The features that have some.", of=GapFeature, when="missing values"
+    )
 
 
 @result_class
@@ -196,11 +198,15 @@ class ModelFacts:
     threshold: float = result_field("Minimum probability for the label of the second.", when="two classes")
     n_features: int = result_field("Number of features.", unit=Unit.COUNT, headline="features")
     n_columns: int = result_field("Number of columns that kernels read, after encoding.")
-    coded_features: list[CodedFeature] = result_field("The one-hot encoded features.", text=_coded_text)
-    target_encoded: list[TargetEncoded] = result_field(
-        "The target-encoded features.", when="target encoding", text=_encoded_text
+    coded_features: list[dict[str, Any]] = result_field(
+        "The one-hot encoded features.", of=CodedFeature, text=_coded_text
     )
-    gaps: ModelGaps | None = result_field("Missing values; None if the model refuses them.", text=_gaps_text)
+    target_encoded: list[dict[str, Any]] = result_field(
+        "The target-encoded features.", of=TargetEncoded, when="target encoding", text=_encoded_text
+    )
+    gaps: dict[str, Any] | None = result_field(
+        "Missing values; None if the model refuses them.", of=ModelGaps, text=_gaps_text
+    )
     feature_map: dict[str, Any] | None = result_field(
         "The feature map; None without one.", of=MapFacts, text=lambda r: map_in_words(r["feature_map"])
     )
@@ -212,11 +218,11 @@ class ModelFacts:
     n_leaves: int = result_field("Number of leaves.", unit=Unit.COUNT, headline="leaves")
     n_constant_leaves: int = result_field("Number of leaves without landmarks.")
     tree_depth: int = result_field("Depth of the tree.")
-    rows_per_leaf: RowsPerLeaf = result_field("Training rows of leaves.")
+    rows_per_leaf: dict[str, Any] = result_field("Training rows of leaves.", of=RowsPerLeaf)
     n_landmarks: int = result_field(
         "Number of landmarks of all leaves together.", unit=Unit.COUNT, headline="landmarks"
     )
-    landmarks_per_leaf: LandmarksPerLeaf = result_field("Landmarks of leaves.")
+    landmarks_per_leaf: dict[str, int] = result_field("Landmarks of leaves.", of=LandmarksPerLeaf)
     n_products: int = result_field("Number of pairwise products.")
     n_triangle: int = result_field("Number of triangle points.")
     terms: dict[str, dict[str, int]] = result_field(
@@ -343,9 +349,9 @@ def _model(place: Place) -> ModelFacts:
         threshold=ABSENT if threshold is None else threshold,
         n_features=model.n_features,
         n_columns=model.n_columns,
-        coded_features=_coded(model, artifact.feature_names),
-        target_encoded=_target_encoded(model, artifact.feature_names) or ABSENT,
-        gaps=_gaps(model, names),
+        coded_features=document_of(_coded(model, artifact.feature_names)),
+        target_encoded=document_of(_target_encoded(model, artifact.feature_names)) or ABSENT,
+        gaps=document_of(_gaps(model, names)),
         feature_map=describe_map(model.scaling),
         schema=artifact.schema.document() if artifact.schema else None,
         n_outputs=model.n_outputs,
@@ -353,9 +359,11 @@ def _model(place: Place) -> ModelFacts:
         n_leaves=model.n_leaves,
         n_constant_leaves=_constant(model, landmarks),
         tree_depth=model.tree.depth,
-        rows_per_leaf=RowsPerLeaf(int(rows.sum()), int(rows.min()), float(np.median(rows)), int(rows.max())),
+        rows_per_leaf=document_of(
+            RowsPerLeaf(int(rows.sum()), int(rows.min()), float(np.median(rows)), int(rows.max()))
+        ),
         n_landmarks=len(model.landmarks),
-        landmarks_per_leaf=LandmarksPerLeaf(int(landmarks.min()), int(landmarks.max())),
+        landmarks_per_leaf=document_of(LandmarksPerLeaf(int(landmarks.min()), int(landmarks.max()))),
         n_products=len(model.pairs),
         n_triangle=int(sum(n_triangle)),
         terms={term.name: term.facts for term in model.terms} or ABSENT,
@@ -413,7 +421,11 @@ def _gaps(model: Model, names: Sequence[str] | None) -> ModelGaps | None:
     features = sorted(set(np.flatnonzero(shares).tolist()) | indicated)
     return ModelGaps(
         [
-            GapFeature(f, names[f] if names else None, float(shares[f]), float(coding.gap[f]), f in indicated)
+            document_of(
+                GapFeature(
+                    f, names[f] if names else None, float(shares[f]), float(coding.gap[f]), f in indicated
+                )
+            )
             for f in features
         ]
     )

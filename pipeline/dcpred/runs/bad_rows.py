@@ -145,8 +145,7 @@ class BadRows:
 
 @typed
 def errors(output: str | Path, limit: int = 100, *, every: bool = False) -> BadRows:
-    """List the rows of an output that have no score: block, row, status, and the first feature that is not
-    finite.
+    """List the rows of an output that have no score: block, row, status, and the feature to blame.
 
     Parameters
     ----------
