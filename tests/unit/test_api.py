@@ -65,7 +65,7 @@ PYTHON = {
     "ids",
     "gaps",
 }  # and parameters without an option
-OTHER_NAMES = {"assignments": "settings", "no_cost": "cost", "file": "costs"}
+OTHER_NAMES = {"assignments": "settings", "no_cost": "cost", "file": "costs", "fail_on": "on_alarm"}
 # Options that choose another function, or arguments that it has.
 OTHER_FUNCTIONS = {
     "score": {"mend", "level"},
@@ -109,6 +109,8 @@ def test_options_and_parameters_agree(name: str) -> None:
     assert options.keys() == parameters.keys()
     if name == "evaluate":
         assert (options.pop("cost"), parameters.pop("cost")) == (False, True)
+    if "on_alarm" in options:
+        assert (plain(options.pop("on_alarm")), parameters.pop("on_alarm")) == (None, "warn")
     assert {n: plain(v) for n, v in options.items()} == {n: plain(v) for n, v in parameters.items()}
 
 
@@ -547,7 +549,8 @@ def results() -> set[type]:
 
 def is_result(one: type) -> bool:
     """Whether it is a dataclass of ours, or a list of such."""
-    return one.__module__.startswith("dcpred") and (is_dataclass(one) or issubclass(one, list))
+    of_ours = one.__module__.startswith("dcpred") and one is not PublicResult
+    return of_ours and (is_dataclass(one) or issubclass(one, list))
 
 
 def test_every_result_is_public_and_every_dataclass_is_a_result() -> None:
