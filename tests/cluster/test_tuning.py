@@ -533,6 +533,7 @@ def test_what_was_chosen_is_kept(data: Path, tuned: Tuned, monkeypatch: pytest.M
         small_search(data, model, budget=Budget(ratio=50.0))
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(
     ("name", "left"),
     [
@@ -810,6 +811,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(data: Path
     assert sorted(p.name for p in tmp_path.iterdir()) == ["one.zarr"]
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("n", [8, 40, 200])
 def test_little_data_is_enough(n: int, tmp_path: Path) -> None:
     blobs = make_blobs(n, n_features=3, n_classes=3, seed=0)
