@@ -5,7 +5,7 @@ reading and outlining.
 import json
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -16,7 +16,7 @@ import zarr
 
 from dcpred_tasks.artifacts import model_artifact, model_layout
 from dcpred_tasks.artifacts.model_artifact import read_model, write_model
-from dcpred_tasks.dtypes import INDEX_DTYPE
+from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray
 from dcpred_tasks.errors import ModelFormatError
 from dcpred_tasks.model.compact_model import LeafModels, Model, Support
 from dcpred_tasks.model.kernels import Kernel
@@ -25,6 +25,7 @@ from dcpred_tasks.model.leaf_arrays import (
     SIZES,
     Background,
     Line,
+    check_arrays,
     join_leaves,
     model_arrays,
     outlined,
@@ -272,3 +273,25 @@ def test_a_line_that_is_added_goes_all_the_way() -> None:
     assert joined["extra"][:, 0].tolist() == [1, 3, 3, 3]
     assert model_arrays(Added)["extra"].dimensions == ("spot", "feature")
     assert outlined(Added, 2, {"spot": 4}, COMMON)["spot_at"].tolist() == [0, 4, 8]
+
+
+@dataclass
+class Shares:
+    share: Annotated[FloatArray, Line(ACC_DTYPE, (LEAF, "level"), values="(0, 1]", order="<")]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (0.0, r"array x_share holds a value outside \(0, 1\]"),
+        (1.5, r"array x_share holds a value outside \(0, 1\]"),
+        (0.7, "array x_share holds a value that is not < the next one"),
+        (np.nan, "array x_share holds a value that is not finite"),
+    ],
+)
+def test_values_are_as_declared(wrong: float, sentence: str) -> None:
+    shares = np.array([[0.2, 0.7, 1.0], [5e-324, 0.5, 0.9]])
+    check_arrays("x_", Shares(shares), {"leaf": 2})
+    shares[0, 0] = wrong
+    with pytest.raises(ValueError, match=sentence):
+        check_arrays("x_", Shares(shares), {"leaf": 2})
