@@ -15,7 +15,7 @@ from dcpred_tasks.model.leaf_model import COMPACT, LeafModel, stored
 from dcpred_tasks.training.clusters import LEAST_WEIGHT, Start, k_means, merged
 from dcpred_tasks.training.losses import DISTANCE, Loss, loss_from_settings
 from dcpred_tasks.training.objective import Expansion, Goal, best_weights, nearest
-from dcpred_tasks.training.refinement import refine, starting
+from dcpred_tasks.training.refinement import check, refine
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.solvers import (
     ABSENT,
@@ -91,6 +91,14 @@ def fit_compact(
     if not settings.refine:
         return basis, *_head(rows, weight, basis, settings, rng)
     return _refined(rows, weight, local, kernels.local, basis, settings, seed)
+
+
+def starting() -> Any:
+    """The module that finds what refinement starts from. Raises ResourceError without machine code."""
+    check()
+    from dcpred_tasks.training import compiled_start
+
+    return compiled_start
 
 
 def slack_landmarks(

@@ -32,14 +32,6 @@ def check() -> Any:
     return compiled(machine_code, "refine landmarks", "or set refine=false, which trains without it")
 
 
-def starting() -> Any:
-    """The module that finds in machine code what refinement starts from. Raises ResourceError as `check`."""
-    check()
-    from dcpred_tasks.training import compiled_start
-
-    return compiled_start
-
-
 def machine_code() -> Any:
     """The module that refines, and searches nearest rows, in machine code."""
     from dcpred_tasks.training import compiled_refinement
