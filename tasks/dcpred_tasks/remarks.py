@@ -62,11 +62,22 @@ KINDS: dict[str, Kind] = {
     ),
     "id-feature": Kind(
         WARNING,
-        "A feature identifies rows: its integers ascend from row to row.",
-        "at least 20 sampled rows, all ascending",
+        "A feature identifies rows: its integers ascend from row to row, or are all different.",
+        "at least 20 sampled rows, all ascending; or n ≥ 50 different integers of a range R, n² / 2R > 7: by"
+        " chance they are different with a probability below 0.001",
         "The model learns the order of the rows, which new rows do not have.",
         "leave it out with --drop, or keep it with --id",
         "feature 'id' has ascending integers, as ids have",
+    ),
+    "value-apart": Kind(
+        WARNING,
+        "A repeated value of a feature lies apart from all others, as codes for missing values do.",
+        "at least 3 copies and 0.05 % of the sampled rows, at most 25 %, beyond a gap of an interquartile"
+        " range; or a usual code (−999, 9999, 1e30, 9999-12-31) that is the only negative value, or 20 times"
+        " as frequent as others",
+        "The model reads a missing value as a number.",
+        "if it stands for a missing value, import the source again with --gap",
+        "feature 'weight_kg' has the value -999 in 5 % of the rows, apart from all others",
     ),
     "rising-dates": Kind(
         NOTE,
@@ -83,6 +94,50 @@ KINDS: dict[str, Kind] = {
         "New rows always lie beyond the times of training.",
         "keep it with --id, or omit it with --drop, unless the model needs it",
         "'when' is a feature, beyond which new rows always lie",
+    ),
+    "sorted-by-target": Kind(
+        ALARM,
+        "Rows that are held out in their order lack a class, or their targets lie beyond all others.",
+        "a class of share π that none of n held-out rows has, (1 − π)ⁿ < 10⁻⁶; of a regression 90 % of at"
+        " least 20 rows",
+        "Quality, probabilities and labels follow held-out rows that are like no others.",
+        "shuffle the table, or omit --by-time or name a column of times",
+        "held-out rows are all of class yes; the table seems sorted by its target",
+    ),
+    "random-holdout": Kind(
+        ALARM,
+        "Rows that are held out at random are an easier test than whole groups, or later rows.",
+        "five nearest neighbours on up to 2,000 rows: of groups a gain of more than 3 standard errors, 2"
+        " points, and 5 % of the range above chance; of times 5 standard errors, and 25 % of that range",
+        "The quality that is measured does not hold for new groups, or for later rows.",
+        "hold rows out with --by-group or --by-time",
+        "nearest neighbours give 99 % right of rows held out at random, and 51 % right of whole groups of"
+        " 'patient'",
+    ),
+    "wrong-targets": Kind(
+        ALARM,
+        "Targets agree with predictions much less than the model expects of itself.",
+        "at least 50 rows, 6 standard errors, and 10 points of agreement of labels or 20 points of the"
+        " coverage of intervals",
+        "The targets probably do not belong to these rows, or their meaning changed.",
+        "check how targets were joined with rows, and their unit and coding",
+        "18 % of the targets are the predicted label, the model expects 81 %: the two classes look swapped",
+    ),
+    "perfect-fit": Kind(
+        NOTE,
+        "Every evaluated row has the right label, or nearly the right value.",
+        "at least 100 rows, and an accuracy of 100 % or an R² above 0.9999",
+        "Features that together hold the target are a leak.",
+        "check that all features are known when rows are scored",
+        "all 600 rows have the right label, which is too good for most tasks",
+    ),
+    "few-rows": Kind(
+        NOTE,
+        "Few rows are evaluated.",
+        "fewer than 50 rows",
+        "Other rows may give quite other figures.",
+        "evaluate more rows",
+        "only 20 rows are evaluated",
     ),
     "heavy-row": Kind(
         ALARM,
@@ -236,6 +291,15 @@ KINDS: dict[str, Kind] = {
         "Few or many test rows change the error of the test.",
         "choose another fraction or column",
         "20.0 % was requested; the groups are too large for it",
+    ),
+    "passed-over-files": Kind(
+        WARNING,
+        "Files beside those of a table are ignored, though their names look like rows.",
+        "any hidden, unfinished or temporary file of rows, or one of another format; `_SUCCESS`, `_metadata`,"
+        " `.crc` and `_delta_log` are expected",
+        "A writer that was interrupted leaves a table incomplete.",
+        "finish or remove them, or name the files to read by a pattern",
+        "part-2.parquet.tmp in days is ignored",
     ),
     "lost-ids": Kind(
         WARNING,

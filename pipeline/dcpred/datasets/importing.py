@@ -32,6 +32,7 @@ from dcpred.datasets.array_sources import (
 from dcpred.datasets.array_sources import held as held_chunks
 from dcpred.datasets.containers import Container, ZarrGroup, container
 from dcpred.datasets.encoded_table import encoded_table, table_like
+from dcpred.datasets.located import record_passed_over
 from dcpred.datasets.schema_text import WIDEST, schema_texts
 from dcpred.datasets.sparse import DENSE_LIMIT, GIB, read_svmlight
 from dcpred.datasets.table import Table, damaged
@@ -604,6 +605,8 @@ def import_data(
     infinity are imported unchanged, and counted.
     """
     options = {name: value for name, value in locals().items() if name not in OF_WRITING}
+    if isinstance(source, str | Path):
+        record_passed_over(source)
     check_writable(dest, "data")
     dest = str(dest)
     place = open_place(dest)

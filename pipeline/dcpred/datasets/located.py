@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import zarr
 
+from dcpred.public.remarks import add_remarks
 from dcpred.serving.served_model import ServedModel
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
@@ -79,6 +80,7 @@ def located(
         data = zarr_arrays.address_of(data)
     if isinstance(data, str | Path):
         check_names(y=y, sample_weight=weight)
+        record_passed_over(data)
         target = "" if y is None else find(data, y)
         yield Addresses(find(data, x), target, None if weight is None else find(data, weight))
         return
@@ -114,6 +116,14 @@ def located(
             if not was_there:
                 _remove(place)
             raise
+
+
+def record_passed_over(data: str | Path) -> None:
+    """Remark on files beside those of a table."""
+    from dcpred_tasks.tables.table_files import passed_over
+
+    if (others := passed_over(data)) is not None:
+        add_remarks(others)
 
 
 def _remove(address: str) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from dcpred.datasets.holdout_check import holdout_remarks
 from dcpred.datasets.split_rules import Drawn, Rule, SplitSource
 from dcpred.datasets.writing import Repeats, new_data_set
 from dcpred.execution.progress import counted, show_step
@@ -22,6 +23,7 @@ from dcpred.public.results import PublicResult
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.artifacts.trained_rows import hashes_of_rows
 from dcpred_tasks.errors import DataError, PlanConflictError, SettingsError, listed
+from dcpred_tasks.model.class_codes import names_of_classes
 from dcpred_tasks.remarks import remark
 from dcpred_tasks.result_fields import result_class, result_field
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -32,6 +34,8 @@ from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.storage.object_arrays import portable
 from dcpred_tasks.storage.place import open_place
 from dcpred_tasks.storage.place_types import Place
+from dcpred_tasks.training.survey import FEW_CLASSES
+from dcpred_tasks.training.training_remarks import lacking_class
 
 SPLIT = "dcpred_split"  # attribute of both parts: their source, and how it was split
 ZARR = ".zarr"
@@ -191,6 +195,10 @@ def split(
         parts = "groups" if how == "group" else "values"
         what = f"{100 * test:.1f} % was requested; the {parts} are too large for it, none is divided"
         add_remarks(remark("uneven-split", what, columns=[name] if name else (), file=data))
+    if how == "time" and y in arrays:
+        _check_order(source, y, rule)
+    elif how != "group" and y in arrays:
+        add_remarks(*holdout_remarks(zarr_arrays.address_of(X), zarr_arrays.address_of(arrays[y])))
     asked = {"share": test, "by": how, "name": name or None, "seed": drawn}
     contents = {name: stored_chunks.fingerprint(array) for name, array in arrays.items()}
     origin = asked | {"run": digest_json({**asked, **contents})}
@@ -213,6 +221,29 @@ def split(
         already_split=not missing,
         fraction=test,
     )
+
+
+ORDERED_ROWS = 2**20  # rows whose targets are compared with those held out, at most
+
+
+def _check_order(source: SplitSource, y: str, rule: Rule) -> None:
+    """Remark on test rows that are the latest and lack a class, or have targets like no others."""
+    n_rows = source.X.shape[0]
+    classes, names = (
+        source.classes(y),
+        names_of_classes(source.arrays[y].attrs, np.dtype(source.arrays[y].dtype)),
+    )
+    if classes is not None and names is None and len(classes) > FEW_CLASSES:
+        classes = None
+    step = -(-n_rows // ORDERED_ROWS)
+    parts = source.numbers(y, classes)() if classes is not None else source.column(y)
+    target = np.concatenate([*parts])[::step]
+    is_test = np.concatenate([*rule.sides()])[::step]
+    labels: Sequence[object] = ()
+    if classes is not None:
+        labels = [names[int(i)] for i in classes] if names is not None else classes.tolist()
+    if target.dtype.kind in "biuf" and (lack := lacking_class(target, is_test, labels)) is not None:
+        add_remarks(lack)
 
 
 def _check_no_means(data: str, x: str) -> None:

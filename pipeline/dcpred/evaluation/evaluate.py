@@ -49,6 +49,7 @@ from dcpred_tasks.task_bodies.evaluate_block import (
 )
 
 SHOWN_SHARE = 0.02  # minimum fraction of training rows among evaluated ones for a warning
+FEW_ROWS, PERFECT_ROWS, PERFECT_R2 = 50, 100, 0.9999  # limits of remarks
 EARLY = ("accuracy", "rmse", "r2")  # figures of the local models
 MEASURES_BYTES = 128 * MIB  # counts of a task, and copies of its rows and scores
 FEW_NUMBERS = 2**27  # numbers in X that one process evaluates faster than workers start
@@ -237,7 +238,8 @@ def _figures(
         trained = replace(job.trained)
         trained.n_compared, trained.n_met = evaluated.n_compared, evaluated.n_met
         result["trained_share"] = trained.known_share()
-    add_remarks(*evaluation_remarks(result))
+    promise = evaluated.promise.remark(result)
+    add_remarks(*([] if promise is None else [promise]), *evaluation_remarks(result))
     if not cost:
         return result
     show("measuring the cost")
@@ -324,7 +326,7 @@ def without_infinite(result: dict[str, Any]) -> dict[str, Any]:
 
 def evaluation_remarks(result: dict[str, Any]) -> list[Remark]:
     """Remarks on an evaluation besides its figures."""
-    of_figures = (_trained(result), _one_class(result), _infinite(result))
+    of_figures = (_trained(result), _one_class(result), _infinite(result), _few(result), _perfect(result))
     return [*filter(None, of_figures), *unscored_rows(result), *drift_remarks(result.get("drift"))]
 
 
@@ -345,6 +347,24 @@ def _one_class(result: dict[str, Any]) -> Remark | None:
         return None
     text = f"all rows of {result['data']} have the class {present[0]}: accuracy is the recall of that class"
     return remark("one-class", f"{text}, and there is no AUC", file=result["data"], share=1.0)
+
+
+def _few(result: dict[str, Any]) -> Remark | None:
+    """A remark on few rows."""
+    n = result["n_samples"] - result["n_bad"]
+    if n >= FEW_ROWS:
+        return None
+    return remark("few-rows", f"only {counted(n, 'row is', 'rows are')} evaluated", file=result["data"])
+
+
+def _perfect(result: dict[str, Any]) -> Remark | None:
+    """A remark on predictions that are all right."""
+    n = result["n_samples"] - result["n_bad"]
+    is_perfect = result.get("accuracy", 0.0) == 1.0 or (result.get("r2") or 0.0) > PERFECT_R2
+    if n < PERFECT_ROWS or not is_perfect or (result.get("trained_share") or 0.0) >= SHOWN_SHARE:
+        return None
+    what = "have the right label" if "accuracy" in result else "have nearly their value"
+    return remark("perfect-fit", f"all {n:,} rows {what}, which is too good for most tasks")
 
 
 def _infinite(result: dict[str, Any]) -> Remark | None:

@@ -1,5 +1,6 @@
 """The remarks of the running public function: collected for its result, passed to Python's warnings."""
 
+import re
 import sys
 import warnings
 from collections.abc import Collection, Iterator
@@ -38,7 +39,7 @@ class Collected:
 
     def add(self, remark: Remark) -> bool:
         """Add a remark, unless it is known. Returns whether it is new to all."""
-        is_new = (remark.code, remark.what) not in {(each.code, each.what) for each in self.remarks}
+        is_new = _form(remark) not in map(_form, self.remarks)
         if is_new:
             self.remarks.append(remark)
         return is_new & (self.outer is None or self.outer.add(remark))
@@ -49,6 +50,11 @@ class Collected:
         if least is None:
             return []
         return [each for each in remarks if RANKS[Severity(each.severity)] >= RANKS[least]]
+
+
+def _form(remark: Remark) -> tuple[str, str]:
+    """A remark without its numbers, which differ from fold to fold."""
+    return remark.code, re.sub(r"\d[\d.,]*", "#", remark.what)
 
 
 _current: ContextVar[Collected | None] = ContextVar("dcpred_remarks", default=None)

@@ -29,7 +29,7 @@ from typing import Any
 
 import zarr
 
-from dcpred.datasets.located import address_of_model
+from dcpred.datasets.located import address_of_model, record_passed_over
 from dcpred.execution.events import by_name, is_heard, record_event
 from dcpred.execution.lease import Lease, acquire_lock, lock_holder
 from dcpred.execution.pools import started_once
@@ -265,6 +265,7 @@ def _stored(data: Any, x: str, model: str | Path) -> Address:
     if isinstance(data, zarr.Group):
         data = zarr_arrays.address_of(data)
     if isinstance(data, str | Path):
+        record_passed_over(data)
         return str(data) if is_pattern(str(data)) else find_rows(data, x, model)
     raise DataError(
         f"Cannot refresh from a value of type {type(data).__name__}: it is not stored. Pass the path or"

@@ -74,7 +74,7 @@ from dcpred_tasks.training.partition import (
 )
 from dcpred_tasks.training.settings import Settings, settings_dict
 from dcpred_tasks.training.survey import Survey, check_survey, merge_surveys, sampled_rows, with_bins
-from dcpred_tasks.training.training_remarks import training_remarks
+from dcpred_tasks.training.training_remarks import lacking_class, training_remarks
 from dcpred_tasks.training.tree_fitting import Balanced, Split, balance, flatten
 
 GROUP_ROWS = 2**12  # maximum rows of small leaves that one task gathers and fits
@@ -330,7 +330,12 @@ class Training:
     def _remark(self, survey: Survey, names: tuple[str, ...] | None) -> None:
         seen, schema = self.stored_sample(survey), schema_of_array(self.job.x)
         given = seen.X, seen.target, seen.number, survey, self._stored_names(), schema
-        add_remarks(*training_remarks(*given, _labels(survey, names)))
+        labels, folds = _labels(survey, names), read_folds(self.job)
+        add_remarks(*training_remarks(*given, labels))
+        if folds is not None and folds.ordered:
+            held = folds.of(seen.number) == folds.count - 1
+            if (lack := lacking_class(seen.target, held, labels)) is not None:
+                add_remarks(lack)
 
     def _surveyed(self, names: tuple[str, ...] | None) -> Survey:
         survey = self._survey_with(self.sample_rows)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dcpred.datasets.holdout_check import holdout_remarks
 from dcpred.datasets.located import Addresses, check_names, check_target, located
 from dcpred.datasets.split_rules import folds_of_data
 from dcpred.execution.pools import chosen_pool
@@ -195,6 +196,8 @@ def _held_out(
     at: Addresses[str], by_time: str | None, by_group: str | None, folds: int | None, seed: int
 ) -> Folds | None:
     rule = folds_of_data(at.x, by_time, by_group, folds, seed, y=at.y)
+    if by_time is None and by_group is None:
+        add_remarks(*holdout_remarks(at.x, at.y))
     if rule is not None:
         show(f"held out: {rule.words}")
         schema = schema_of_array(at.x) if rule.time else None

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dcpred.datasets.holdout_check import holdout_remarks
 from dcpred.datasets.split_rules import folds_of_data
 from dcpred.execution.block_plan import plan_routing
 from dcpred.execution.pools import chosen_pool, started_once
 from dcpred.execution.progress import show
 from dcpred.public.functions import typed
+from dcpred.public.remarks import add_remarks
 from dcpred.training.policy import STANDARD, SearchPolicy
 from dcpred.training.reports import FoldReport, ValidationReport
 from dcpred.training.train import chosen_settings, training_data
@@ -96,6 +98,8 @@ def validate(
         by = at.x, by_time, by_group
         outer = folds_of_data(*by, FOLDS if folds is None else folds, start.seed + OUTER_SEED, y=at.y)
         assert outer is not None
+        if by_time is None and by_group is None:
+            add_remarks(*holdout_remarks(at.x, at.y))
         return _validated(
             TrainingRequest(at.x, at.y, Path(), start, pool, at.weight),
             outer,

@@ -1,12 +1,17 @@
 """Files of rows, of one table: where they lie, and what reads them. Nothing here needs pyarrow."""
 
 import os
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar, Self
 
 from dcpred_tasks.errors import DataError
+from dcpred_tasks.errors import listed as listed_names
+from dcpred_tasks.remarks import Remark, remark
 from dcpred_tasks.storage.addresses import below, current_options, is_remote
 from dcpred_tasks.storage.bucket import Bucket
 from dcpred_tasks.storage.once import LISTING, once
@@ -122,6 +127,39 @@ def _names_of(address: str) -> Names:
 
     where = address if is_remote(address) else os.path.realpath(address)
     return once(LISTING, ("names", where, current_options()), read)
+
+
+# Files that systems leave beside rows, and folders of tables with a log.
+HARMLESS = re.compile(r"_SUCCESS|_metadata|_common_metadata|_delta_log|.*\.crc|\.DS_Store", re.IGNORECASE)
+PARTS = re.compile(r"\.(parquet|arrow|feather|csv|tsv)\b|^_temporary", re.IGNORECASE)
+MOST_LISTED = 10_000  # names that are compared with those of rows
+
+
+def passed_over(address: str | Path) -> Remark | None:
+    """A remark on files beside those of a table that may hold rows of it, by their names: unfinished ones,
+    hidden ones, and those of another format.
+    """
+    where = str(address)
+    if is_pattern(where) or is_rows(where) or not FileTable.is_at(where):
+        return None
+    base, names, listed = _names_of(where)
+    every = _below(base) if listed is None else listed
+    read = set(names)
+    others = [
+        name
+        for name in islice(every, MOST_LISTED)
+        if name not in read and not any(map(HARMLESS.fullmatch, name.split("/"))) and PARTS.search(name)
+    ]
+    if not others:
+        return None
+    text = f"{listed_names(sorted(others), 3)} in {base} {'is' if len(others) == 1 else 'are'} ignored"
+    return remark("passed-over-files", text, file=base, share=None)
+
+
+def _below(folder: str) -> Iterator[str]:
+    """The paths of all files below a folder of a disk."""
+    for path, _, files in os.walk(folder):
+        yield from (os.path.relpath(os.path.join(path, name), folder) for name in files)
 
 
 def _rows(files: list[str]) -> list[str]:

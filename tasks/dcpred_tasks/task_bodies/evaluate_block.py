@@ -14,6 +14,7 @@ from dcpred_tasks.dtypes import IntArray, Status
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.evaluation.counts import known_targets
 from dcpred_tasks.evaluation.measures import Measures
+from dcpred_tasks.evaluation.promise import Promise
 from dcpred_tasks.input_kinds import check_exact_rows, is_missing
 from dcpred_tasks.model.class_codes import class_values
 from dcpred_tasks.model.compact_model import Model
@@ -71,6 +72,7 @@ class Evaluated:
     bad: Counter[tuple[int, int]] = field(default_factory=Counter)
     """Labelled rows without a score, by status and first feature that is not finite, or −1."""
 
+    promise: Promise = field(default_factory=Promise)
     packed: dict[str, Any] = field(default_factory=dict)
     """Statistics of the rows of one block, from `Statistics.packed`. They are not merged here, because their
     sum depends on the order of blocks.
@@ -85,6 +87,7 @@ class Evaluated:
         self.n_compared += other.n_compared
         self.n_met += other.n_met
         self.bad += other.bad
+        self.promise.merge(other.promise)
 
 
 def nothing_evaluated(job: EvaluationJob, model: Model) -> Evaluated:
@@ -123,6 +126,7 @@ def evaluate_block(job: EvaluationJob, start: int, stop: int) -> Evaluated:
             measured.bad += unscored(model.scaling, rows[labelled], decided.status[labelled])
             taken = decided.take(good)
             measured.compact.add(model, taken.decision, wanted[good], taken)
+            measured.promise.add(model, taken, wanted[good])
             scored = ScoredRows(rows, decided.decision, decided.status, decided.leaf, {})
             sampled.observe(scored, one_of_each(len(rows), job.stride, first))
             if measured.local is not None:
