@@ -427,7 +427,7 @@ def test_a_row_in_place_of_another_is_noticed(
 def test_rows_that_are_all_alike(tmp_path: Path) -> None:
     """A leaf that cannot be divided is thinned when it is fitted, and its rows still count."""
     X = np.zeros((2_000, 3), np.int16)
-    X[:200] = np.random.default_rng(0).integers(50, 99, (200, 3))
+    X[:60] = np.random.default_rng(0).integers(50, 99, (60, 3))
     y = (np.arange(2_000) % 3 == 0).astype(np.int8)
     data = make_group(tmp_path / "d.zarr", X, y, chunk_rows=300)
     report = run(data, tmp_path / "model")

@@ -43,7 +43,7 @@ def _leaves_text(r: Mapping[str, Any]) -> str:
     constant = f", {r['n_constant_leaves']:,} of them constant" if r["n_constant_leaves"] else ""
     leaves = f"{r['n_leaves']:,}{constant}, the largest of {r['largest_leaf_rows']:,} rows"
     if r["thinned_leaves"]:
-        leaves += f"; {r['thinned_leaves']:,} of identical rows were thinned to the limit"
+        leaves += f"; {r['thinned_leaves']:,} that cannot be divided were thinned to the limit"
     return leaves
 
 
@@ -74,8 +74,8 @@ class TrainReport(PublicResult):
     )
     largest_leaf_rows: int = result_field("Number of rows of the largest leaf.")
     thinned_leaves: int = result_field(
-        "Number of leaves with more than `max_leaf_rows` identical rows, which were thinned because"
-        " they cannot be split."
+        "Number of leaves with more than `max_leaf_rows` rows, which were thinned because they cannot be"
+        " divided: their rows are equal, or a part would have fewer than `min_leaf_rows`."
     )
     terms: dict[str, dict[str, int]] = result_field(
         "Terms beside the leaves: what each holds, by its name.",
