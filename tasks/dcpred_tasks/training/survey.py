@@ -20,6 +20,7 @@ from dcpred_tasks.schema.schema import Schema
 
 SAMPLE_NUMBERS = 2**28  # most numbers of a sample: 1 GiB of float32
 LEAST_SAMPLE_ROWS = 16
+HASHED = 2**13  # numbers that are hashed while they stay in a cache
 
 
 def sampled_rows(sample_rows: int, n_features: int) -> int:
@@ -359,9 +360,11 @@ def distinct_rows(
 
 def equal_rows(X: SingleArray) -> tuple[IntArray, IntArray]:
     """The first of all equal rows, ascending, and for each row (n,) the position of its own among these."""
-    keys = np.zeros(len(X), np.uint64)
-    for column in X.T:
-        keys = row_hash(keys ^ (column + MODEL_DTYPE(0)).view(np.uint32), 0)  # −0 is 0.
+    keys, n_rows = np.empty(len(X), np.uint64), max(HASHED // max(X.shape[1], 1), 1)
+    column = np.arange(X.shape[1], dtype=np.uint64) << np.uint64(32)
+    for at in range(0, len(X), n_rows):
+        bits = (X[at : at + n_rows] + MODEL_DTYPE(0)).view(np.uint32)  # −0 is 0.
+        keys[at : at + n_rows] = row_hash(bits | column, 0).sum(axis=1, dtype=np.uint64)
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
     number = np.empty(len(first), INDEX_DTYPE)
