@@ -36,6 +36,7 @@ from dcpred_tasks.model import compact_model
 from dcpred_tasks.model.kernels import Kernel
 from dcpred_tasks.model.oblivious_trees import NEVER, ObliviousTrees, bins_of, quantised
 from dcpred_tasks.result_fields import document_of
+from dcpred_tasks.row_sampling import row_hash
 from dcpred_tasks.scoring.scorer import score_rows
 from dcpred_tasks.training import term_fits
 from dcpred_tasks.training.folds import FOLDS
@@ -45,7 +46,7 @@ from dcpred_tasks.training.losses import Huber, Logistic, Quantile, Squares
 from dcpred_tasks.training.settings import make_settings
 from dcpred_tasks.training.survey import survey_rows
 from dcpred_tasks.training.term_fits import TermFit
-from dcpred_tasks.training.tree_boosting import BORDERS, borders_of, fit_trees, growth_arguments
+from dcpred_tasks.training.tree_boosting import BORDERS, HELD_SHARE, borders_of, fit_trees, growth_arguments
 from support import processes
 from support.arm import check_arm
 from support.caches import with_cache
@@ -412,6 +413,18 @@ def test_a_trained_model_has_trees_and_leaves(task: str, tmp_path: Path) -> None
     assert 1 - mine.score(new, truth) < 0.8 * (1 - plain.score(new, truth))
     mine.save(tmp_path / "m")
     np.testing.assert_array_equal(load_model(tmp_path / "m").predict(new), mine.predict(new))
+
+
+def test_rows_that_choose_the_number_of_trees_teach_them_too() -> None:
+    """Some feature is other than 0 in these rows alone, and decides their target."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(900, 2)).astype(np.float32)
+    X[:, 1] = row_hash(np.arange(900), 11).astype(float) / 2.0**64 < HELD_SHARE
+    y = X[:, 0] + 9.0 * X[:, 1]
+    own = make_settings({"task": "regression", "trees": 40, "tree_depth": 2})
+    trees = fit_trees(X, y, np.ones(900), survey_rows(X, y, None, 0, "regression"), own)
+    assert 1 in trees.used
+    assert len(trees.leaf) <= 40
 
 
 def held_out(task: str, n: int, noise: float) -> HeldOut:
