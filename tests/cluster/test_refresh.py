@@ -556,7 +556,12 @@ def test_the_command(model: Path, data: Path, root: Path, tmp_path: Path) -> Non
     ]
     by_hand = ("refresh", root, "--publish", status[-2].split()[0], "--notify", f"cat > {told}")
     assert run_cli(*by_hand).exit_code == 0
-    assert json.loads(told.read_text()) == {"latest": by_hand[3], "before": report["run"], "exit_code": 0}
+    assert json.loads(told.read_text()) == {
+        "remarks": [],
+        "latest": by_hand[3],
+        "before": report["run"],
+        "exit_code": 0,
+    }
     assert run_cli(*words, "--max-drift", -1, "--notify", f"cat > {told}").exit_code == 3
     assert "Cannot set max_drift to -1.0" in json.loads(told.read_text())["error"]
     assert root_status(root).latest == status[-2].split()[0]

@@ -544,7 +544,7 @@ def results() -> set[type]:
         if inspect.isclass(one) and is_result(one) and one not in found:
             found.add(one)
             left += [*get_type_hints(one).values(), *getattr(one, "__orig_bases__", ())]
-    return found
+    return found - {PublicResult}  # their base
 
 
 def is_result(one: type) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from dcpred.execution.events import heard_by
 from dcpred.public.remarks import add_remarks, collecting
 from dcpred_tasks.errors import RemarkError, SettingsError
 from dcpred_tasks.remarks import KINDS, Severity, remark, remarks_of
+from dcpred_tasks.training.training_remarks import apart, is_key
 from support.remark_words import PAGE, remark_page
 
 SETTINGS = {"n_leaves": 1, "landmarks": 8}
@@ -137,3 +139,124 @@ def test_sentences_of_earlier_models_are_remarks() -> None:
     (old,) = remarks_of(["The model has 2 leaves instead of n_leaves=1."])
     assert (old.code, old.severity) == ("changed-settings", "note")
     assert all(kind.why and kind.do and kind.cause and kind.example for kind in KINDS.values())
+
+
+def codes(call: Any) -> list[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [remark.code for remark in call().remarks]
+
+
+# -- What a training says of its rows ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "share"), [(-999.0, 0.05), (0.0, 0.05), (1e30, 0.02), (9_999.0, 0.02), (-1.0, 0.02)]
+)
+def test_a_code_for_missing_values_stands_apart(value: float, share: float) -> None:
+    rng = np.random.default_rng(1)
+    weights = rng.normal(75, 12, 2_000).round(1)
+    assert apart(weights) == []
+    weights[: int(share * 2_000)] = value
+    assert apart(weights) == [value]
+
+
+def test_harmless_repeats_do_not_stand_apart() -> None:
+    rng = np.random.default_rng(2)
+    amounts = np.where(rng.random(2_000) < 0.7, 0, np.exp(rng.normal(3, 1, 2_000)).round(2))
+    capped = np.minimum(rng.normal(600, 150, 2_000).round(), 850)
+    flags, grades = rng.choice([0.0, 1.0], 2_000, p=[0.99, 0.01]), rng.integers(1, 6, 2_000).astype(float)
+    for column in (amounts, capped, flags, grades, rng.poisson(0.3, 2_000).astype(float)):
+        assert apart(column) == []
+
+
+def test_a_key_is_known_in_any_order_and_cents_are_none() -> None:
+    rng = np.random.default_rng(3)
+    ids = rng.permutation(np.arange(700_000, 703_000)).astype(float)
+    cents = rng.choice(10**7, 3_000, replace=False).astype(float)
+    assert is_key(ids, ids[:500])
+    assert not is_key(cents, cents[:500])
+    assert not is_key(np.append(ids, ids[:1]), ids[:500])
+
+
+def test_rows_sorted_by_their_target(tmp_path: Path) -> None:
+    rows = table(1_000, leak=False)
+    given = {"settings": SETTINGS, "by_time": ""}
+    for name, data in (("sorted", rows.sort_values("answer", kind="stable")), ("shuffled", rows)):
+        dcpred.import_data(data, tmp_path / f"{name}.zarr", target="answer")
+        train = partial(dcpred.train, tmp_path / f"{name}.zarr", tmp_path / name, **given)
+        split = partial(dcpred.split, tmp_path / f"{name}.zarr", by_time="")
+        assert ("sorted-by-target" in codes(train)) == (name == "sorted")
+        assert ("sorted-by-target" in codes(split)) == (name == "sorted")
+
+
+# -- Rows that belong together -------------------------------------------------------------------------------
+
+
+def test_groups_and_times_are_tried_as_folds(tmp_path: Path) -> None:
+    """Ten rows of a patient are alike; a rule moves with the date. Random groups and dates are harmless."""
+    rng = np.random.default_rng(4)
+    patient = rng.integers(0, 150, 1_500)
+    base, label = rng.normal(size=(150, 4)), rng.random(150) < 0.5
+    alike = pd.DataFrame((base[patient] + 0.05 * rng.normal(size=(1_500, 4))).round(3), columns=list("abcd"))
+    alike = alike.assign(patient=patient, answer=np.where(label[patient], "yes", "no"))
+    time = np.sort(rng.random(3_000))
+    x = rng.normal(size=(3_000, 4))
+    moving = x[:, 0] * np.cos(3 * time) + x[:, 1] * np.sin(3 * time) + 0.3 * rng.normal(size=3_000) > 0
+    dated = pd.DataFrame(x, columns=list("abcd")).assign(
+        when=pd.Timestamp("2023-01-01") + pd.to_timedelta((365 * time).round(), unit="D"),
+        answer=np.where(moving, "yes", "no"),
+    )
+    for name, rows, column in (("alike", alike, "patient"), ("dated", dated, "when")):
+        harmless = rows.assign(**{column: rows[column].sample(frac=1, random_state=0).to_numpy()})
+        for kind, data in (("bad", rows), ("good", harmless)):
+            path = tmp_path / f"{name}-{kind}.zarr"
+            dcpred.import_data(data, path, target="answer", id=["patient"] if column == "patient" else ())
+            assert ("random-holdout" in codes(partial(dcpred.split, path))) == (kind == "bad"), (name, kind)
+    with pytest.warns(dcpred.DataWarning, match="random-holdout: .*--by-group patient"):
+        dcpred.train(tmp_path / "alike-bad.zarr", tmp_path / "m", settings=SETTINGS)
+
+
+# -- Targets -------------------------------------------------------------------------------------------------
+
+
+def test_targets_of_other_rows(tmp_path: Path) -> None:
+    """Labels and numbers that are shifted, swapped, in another unit or of the other sign; honest ones."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(3_000, 3))
+    price = 100 + 10 * X @ [3.0, -2.0, 1.0] + rng.normal(0, 5, 3_000)
+    answer = (X[:, 0] + 0.3 * rng.normal(size=3_000) > 0).astype(int)
+    dcpred.train(X[:2_000], tmp_path / "numbers", y=price[:2_000], task="regression", settings=SETTINGS)
+    dcpred.train(X[:2_000], tmp_path / "classes", y=answer[:2_000], settings=SETTINGS)
+    test, honest, labels = X[2_000:], price[2_000:], answer[2_000:]
+    for model, y, cause in (
+        ("numbers", honest, None),
+        ("numbers", 100 * honest, "times the predictions"),
+        ("numbers", np.roll(honest, 1), "shifted by one row"),
+        ("numbers", -honest, "other sign"),
+        ("classes", labels, None),
+        ("classes", 1 - labels, "swapped"),
+        ("classes", np.roll(labels, -1), "shifted by one row"),
+        ("classes", rng.permutation(labels), "no better than the most frequent class"),
+    ):
+        result = dcpred.evaluate(tmp_path / model, test, y=y, cost=False)
+        wrong = [remark.what for remark in result.remarks if remark.code == "wrong-targets"]
+        assert len(wrong) == (cause is not None), (model, cause, wrong)
+        assert cause is None or cause in wrong[0]
+
+
+# -- Files ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["part-2.parquet.tmp", "_temporary-part-2.parquet", ".part-2.parquet"])
+def test_files_that_are_passed_over(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "days"
+    folder.mkdir()
+    for number in range(2):
+        table(50, leak=False).to_parquet(folder / f"part-{number}.parquet", index=False)
+    (folder / "_SUCCESS").touch()
+    (folder / ".part-0.parquet.crc").touch()
+    assert codes(partial(dcpred.import_data, folder, tmp_path / "a.zarr", target="answer")) == []
+    (folder / name).write_bytes((folder / "part-1.parquet").read_bytes())
+    found = dcpred.import_data(folder, tmp_path / "b.zarr", target="answer").remarks
+    assert [(remark.code, name in remark.what) for remark in found] == [("passed-over-files", True)]

@@ -3,6 +3,7 @@ and as times (dcpred_tasks.training.holdout_probe).
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from dcpred.datasets.split_rules import SplitSource
 from dcpred_tasks.artifacts.data_schema import schema_of_array
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
+from dcpred_tasks.errors import DcpredError
 from dcpred_tasks.model.class_codes import names_of_classes
 from dcpred_tasks.remarks import Remark
 from dcpred_tasks.schema.column import Date
@@ -27,7 +29,15 @@ TRIED = 3  # columns of each kind
 
 
 def holdout_remarks(x: str, y: str) -> list[Remark]:
-    """Remarks on a random hold-out of rows with targets at these addresses."""
+    """Remarks on a random hold-out of rows with targets at these addresses; none where they are unreadable,
+    which their readers report.
+    """
+    with suppress(DcpredError), np.errstate(all="ignore"):
+        return _holdout_remarks(x, y)
+    return []
+
+
+def _holdout_remarks(x: str, y: str) -> list[Remark]:
     node, X, schema = open_node(group_of(x)), open_array(x), schema_of_array(x)
     if not isinstance(node, zarr.Group):
         return []
@@ -39,6 +49,8 @@ def holdout_remarks(x: str, y: str) -> list[Remark]:
         return []
     source = SplitSource(str(group_of(x)), X, {**arrays, "": open_array(y)})
     rows, target = _sampled(source)
+    if target.dtype.kind == "f" and not np.isfinite(target).all():
+        return []
     labels, numbers = np.unique(target, return_inverse=True)
     is_classes = names_of_classes(source.arrays[""].attrs, np.dtype(target.dtype)) is not None
     is_classes |= target.dtype.kind not in "iuf" or len(labels) <= FEW_CLASSES
@@ -66,6 +78,7 @@ def _chosen(source: SplitSource) -> list[tuple[int, int]]:
 def _sampled(source: SplitSource) -> tuple[FloatArray, NDArray[Any]]:
     spans = _chosen(source)
     X = np.concatenate([zarr_arrays.read_rows(source.X, *span).astype(ACC_DTYPE) for span in spans])
+    X[np.isinf(X)] = np.nan
     return X, np.concatenate([*_spans(source, "")])
 
 

@@ -32,7 +32,7 @@ from dcpred.datasets.array_sources import (
 from dcpred.datasets.array_sources import held as held_chunks
 from dcpred.datasets.containers import Container, ZarrGroup, container
 from dcpred.datasets.encoded_table import encoded_table, table_like
-from dcpred.datasets.located import record_passed_over
+from dcpred.datasets.part_files import record_passed_over
 from dcpred.datasets.schema_text import WIDEST, schema_texts
 from dcpred.datasets.sparse import DENSE_LIMIT, GIB, read_svmlight
 from dcpred.datasets.table import Table, damaged

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import zarr
 
-from dcpred.public.remarks import add_remarks
+from dcpred.datasets.part_files import record_passed_over
 from dcpred.serving.served_model import ServedModel
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
@@ -116,14 +116,6 @@ def located(
             if not was_there:
                 _remove(place)
             raise
-
-
-def record_passed_over(data: str | Path) -> None:
-    """Remark on files beside those of a table."""
-    from dcpred_tasks.tables.table_files import passed_over
-
-    if (others := passed_over(data)) is not None:
-        add_remarks(others)
 
 
 def _remove(address: str) -> None:

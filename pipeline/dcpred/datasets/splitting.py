@@ -191,14 +191,7 @@ def split(
             f"Cannot split {data}: {n_test:,} of its {n_rows:,} rows would be test rows. Choose"
             " another fraction."
         )
-    if abs(n_test / n_rows - test) > MISSED * test:
-        parts = "groups" if how == "group" else "values"
-        what = f"{100 * test:.1f} % was requested; the {parts} are too large for it, none is divided"
-        add_remarks(remark("uneven-split", what, columns=[name] if name else (), file=data))
-    if how == "time" and y in arrays:
-        _check_order(source, y, rule)
-    elif how != "group" and y in arrays:
-        add_remarks(*holdout_remarks(zarr_arrays.address_of(X), zarr_arrays.address_of(arrays[y])))
+    _remark_on_parts(source, y, rule, how, name, test, n_test)
     asked = {"share": test, "by": how, "name": name or None, "seed": drawn}
     contents = {name: stored_chunks.fingerprint(array) for name, array in arrays.items()}
     origin = asked | {"run": digest_json({**asked, **contents})}
@@ -221,6 +214,23 @@ def split(
         already_split=not missing,
         fraction=test,
     )
+
+
+def _remark_on_parts(
+    source: SplitSource, y: str, rule: Rule, how: str, name: str | None, test: float, n_test: int
+) -> None:
+    """Remark on parts of another size than requested, and on test rows that are no honest test."""
+    if abs(n_test / source.X.shape[0] - test) > MISSED * test:
+        parts = "groups" if how == "group" else "values"
+        what = f"{100 * test:.1f} % was requested; the {parts} are too large for it, none is divided"
+        add_remarks(remark("uneven-split", what, columns=[name] if name else (), file=source.data))
+    if y not in source.arrays:
+        return
+    if how == "time":
+        _check_order(source, y, rule)
+    elif how != "group":
+        target = zarr_arrays.address_of(source.arrays[y])
+        add_remarks(*holdout_remarks(zarr_arrays.address_of(source.X), target))
 
 
 ORDERED_ROWS = 2**20  # rows whose targets are compared with those held out, at most

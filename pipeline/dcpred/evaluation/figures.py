@@ -157,14 +157,14 @@ PAIRS_SHOWN = 5
 SHOWN_QUANTILES = ("0.05", "0.25", "0.5", "0.75", "0.95")  # some of the stored quantiles of residuals
 
 
-FEW_ROWS = 1_000  # rows below which figures have a standard error
+FEW_ROWS = 1_000  # rows below which an accuracy has two standard errors beside it
 
 
 def _accuracy_text(r: Mapping[str, Any]) -> str:
     accuracy = Unit.FRACTION.text(r["accuracy"])
     if (n := r["n_samples"] - r["n_bad"]) < FEW_ROWS:
         share = (r["accuracy"] * n + 2) / (n + 4)  # Agresti and Coull 1998
-        accuracy += f" ± {200 * (share * (1 - share) / (n + 4)) ** 0.5:.1f} % (two standard errors)"
+        accuracy += f" ± {200 * (share * (1 - share) / (n + 4)) ** 0.5:.1f} %"
     if "most_frequent_share" not in r:
         return accuracy
     alone = Unit.FRACTION.text(r["most_frequent_share"])

@@ -29,7 +29,8 @@ from typing import Any
 
 import zarr
 
-from dcpred.datasets.located import address_of_model, record_passed_over
+from dcpred.datasets.located import address_of_model
+from dcpred.datasets.part_files import record_passed_over
 from dcpred.execution.events import by_name, is_heard, record_event
 from dcpred.execution.lease import Lease, acquire_lock, lock_holder
 from dcpred.execution.pools import started_once

@@ -1,5 +1,6 @@
 """The page of an evaluation."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -308,8 +309,9 @@ def evaluation_page(r: dict[str, Any]) -> Page:
 
 
 def evaluation_warnings(r: dict[str, Any]) -> list[str]:
-    named = {**r, "data": last_name(r.get("data", "data"))}
-    warnings = attention(remarks_of(r["remarks"]) if "remarks" in r else evaluation_remarks(named))
+    data = r.get("data", "data")
+    remarks = remarks_of(r["remarks"]) if "remarks" in r else evaluation_remarks(r)
+    warnings = attention([replace(each, what=each.what.replace(data, last_name(data))) for each in remarks])
     if r.get("n_unlabelled"):
         warnings.append(f"{counted(r['n_unlabelled'], 'row has', 'rows have')} no target and are skipped.")
     return warnings

@@ -71,7 +71,7 @@ from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model.compact_model import Model, Scores, score_rows
 from dcpred_tasks.model.contributions import known_importances
 from dcpred_tasks.model.moments import known_reference
-from dcpred_tasks.remarks import remarks_of
+from dcpred_tasks.remarks import Remark, remarks_of
 from dcpred_tasks.result_fields import document_of
 from dcpred_tasks.scoring.outputs import DECISION
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -120,10 +120,15 @@ def model_page(address: str, evaluated: dict[str, Any] | None, search: list[Sect
             _history(held, address),
         ],
         warnings=[
-            *attention(remarks_of((held["provenance"].get("report") or {}).get("remarks", ()))),
+            *attention(_stored_remarks(artifact.provenance.get("report"))),
             *([] if evaluated is None else evaluation_warnings(evaluated)),
         ],
     )
+
+
+def _stored_remarks(report: object) -> list[Remark]:
+    """The remarks of a training, from its report in a model."""
+    return remarks_of(report.get("remarks") or ()) if isinstance(report, dict) else []
 
 
 def _lead(held: dict[str, Any], evaluated: dict[str, Any] | None) -> str:

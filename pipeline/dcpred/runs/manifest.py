@@ -324,8 +324,11 @@ def record_remarks(report: ScoreReport) -> None:
 
 def run_remarks(manifest: Mapping[str, Any], output: str) -> list[Remark]:
     """Remarks on the rows of a finished run."""
-    n_bad, n_rows = without_score(manifest["status"]), manifest["n_rows"]
-    remarks = drift_remarks(manifest.get("drift"), file=output)
+    status, drift, n_rows = (manifest.get(key) for key in ("status", "drift", "n_rows"))
+    if not (isinstance(status, dict) and isinstance(n_rows, int) and isinstance(drift, dict | None)):
+        return []  # A modified manifest: verification reports it.
+    n_bad = without_score(status)
+    remarks = drift_remarks(drift, file=output)
     if n_bad:
         do = f"list them with `dcpred errors {as_arguments(output)}`, and correct the data"
         text = f"{n_bad:,} of {n_rows:,} rows have no score"

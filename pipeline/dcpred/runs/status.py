@@ -172,7 +172,7 @@ def run_status(output: str | Path) -> RunStatus:
         seconds_left=0.0 if finished else left / rate if rate else None,
         seconds_since_commit=None if latest is None else max(time.time() - latest, 0.0),
         failing=[failure for failure in ledger.failures() if failure["block"] not in times],
-        without_score=None if manifest is None else without_score(manifest["status"]),
+        without_score=without_score(manifest["status"]) if manifest and "status" in manifest else None,
         shards=shards,
         delta=delta_table(ledger),
     )

@@ -89,8 +89,8 @@ def holdout_remark(probe: Probe | None, name: str, option: str, n_classes: int) 
         return None
     unit = "% right" if n_classes else "% of the variance"
     first, second = (f"{100 * part.mean():.3g} {unit}" for part in (probe.random, probe.whole))
-    held = f"whole groups of {name!r}" if option == "--by-group" else f"the latest rows by {name!r}"
-    what = f"nearest neighbours give {first} of rows held out at random, and {second} of {held}"
+    units = f"whole groups of {name!r}" if option == "--by-group" else f"the latest rows by {name!r}"
+    what = f"nearest neighbours give {first} of rows held out at random, and {second} of {units}"
     do = f"hold rows out with {option} {name}, in split, train and validate"
     return remark("random-holdout", what, do, columns=[name])
 

@@ -86,7 +86,7 @@ DIFFERENT, BY_CHANCE = 50, 7.0  # rows of a key, and the exponent of their proba
 
 def is_key(values: NDArray[np.generic], few: FloatArray) -> bool:
     """Whether integers are all different, as chance would not draw them from their range: n of a range R are
-    with a probability of exp(−n² / 2R). `few` of them are looked at first.
+    with a probability of exp(−n² / 2R). `few` of them are checked first.
     """
     if len(few) < DIFFERENT or (few != np.rint(few)).any() or len(np.unique(few)) < len(few):
         return False
@@ -97,7 +97,7 @@ def is_key(values: NDArray[np.generic], few: FloatArray) -> bool:
     return bool(len(known) ** 2 > 2 * BY_CHANCE * (distinct[-1] - distinct[0] + 1))
 
 
-COPIES, LEAST_SHARE, MOST_SHARE = 3, 5e-4, 0.25  # counts and fractions of rows with a value that stands apart
+COPIES, LEAST_SHARE, MOST_SHARE = 3, 5e-4, 0.25  # limits of a value that stands apart
 SPIKE, FEWEST_VALUES = 20, 20
 LAST_DAY = 2_932_896  # 9999-12-31
 NINES = tuple(10**n - 1 for n in range(3, 8))
@@ -126,23 +126,23 @@ def apart(values: FloatArray) -> list[float]:
         return []
     distinct, rows = np.unique(values, return_counts=True)
     enough = (rows >= max(COPIES, LEAST_SHARE * len(values))) & (rows <= MOST_SHARE * len(values))
-    outlying = []
+    outliers = []
     for at, ordered in ((0, distinct), (-1, distinct[::-1])):
         if len(distinct) < 5 or not enough[at]:
             continue
         gaps = np.abs(np.diff(ordered))
         low, high = np.quantile(values[values != ordered[0]], [0.25, 0.75])
         if high > low and gaps[0] >= high - low and gaps[0] > 3 * np.median(gaps[1:]):
-            outlying.append(float(ordered[0]))
+            outliers.append(float(ordered[0]))
     for code in CODES:
         at = int(np.searchsorted(distinct, code))
-        if code in outlying or at >= len(distinct) or distinct[at] != code or not enough[at]:
+        if code in outliers or at >= len(distinct) or distinct[at] != code or not enough[at]:
             continue
         alone = code < 0 and at == 0 and len(distinct) > 5 and distinct[1] >= 0
         others = np.delete(rows, at)
         if alone or (len(others) >= FEWEST_VALUES and rows[at] >= SPIKE * np.quantile(others, 0.95)):
-            outlying.append(float(code))
-    return outlying
+            outliers.append(float(code))
+    return outliers
 
 
 UNLIKELY, OUTSIDE = 1e-6, 0.9  # probability of a missing class; fraction of targets beyond earlier ones
