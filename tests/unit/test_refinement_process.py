@@ -77,7 +77,7 @@ CAUGHT += """
 SEARCH = ("rows", "pool_row", "pool", "limit", "distance", "number", "given", "source", "root", "used")
 pool = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32)
 search = ours.SearchArguments(ours.new_search(9, pool, np.ones(3), 4))
-CLUSTERED = ("rows", "weight", "first", "strips", "middle", "factors", "label", "sums", "totals", "centres")
+CLUSTERED = ("rows", "first", "strips", "middle", "factors", "label", "sums", "totals", "centres")
 drawn = np.full((9, 2), 0.5)
 centred = ours.ClusteringArguments(ours.new_clustering(pool, np.ones(300), 9, drawn, 5, 1e-4))
 FITTED = ("weight", "target", "weighted", "sums", "system", "factor", "right", "values")
