@@ -44,7 +44,8 @@ def _holdout_remarks(x: str, y: str) -> list[Remark]:
     arrays, ids = dict(zarr_arrays.arrays_of(node)), node.attrs.get(IDS_ATTRIBUTE)
     of_schema = map(str, ids) if isinstance(ids, list) else ()
     names = [name for name in of_schema if name in arrays and arrays[name].ndim == 1]
-    dates = [] if schema is None else [(c.name, s.start) for c, s in schema.spans if isinstance(c, Date)]
+    spans = [] if schema is None or len(schema.features) != X.shape[1] else schema.spans
+    dates = [(column.name, span.start) for column, span in spans if isinstance(column, Date)]
     if not names and not dates:
         return []
     source = SplitSource(str(group_of(x)), X, {**arrays, "": open_array(y)})
