@@ -11,6 +11,7 @@ from dcpred.cli.commands import command
 from dcpred.cli.options import PATH, emit, files, json_option, reports_errors
 from dcpred.datasets.importing import find_schema
 from dcpred.execution.progress import reporter, reporting
+from dcpred.public.remarks import collecting
 
 GIB = 2**30
 
@@ -61,7 +62,9 @@ def import_command(
     options["index_base"] = None if index_base is None else int(not index_base)
     options["dense_limit"] = None if dense_limit is None else int(dense_limit * GIB)
     if show_schema:
-        click.echo(json.dumps(find_schema(source, **options).document(), indent=1, ensure_ascii=False))
+        with collecting(options.pop("accept")):
+            document = find_schema(source, **options).document()
+        click.echo(json.dumps(document, indent=1, ensure_ascii=False))
         return
     if dest is None:
         raise click.UsageError(
