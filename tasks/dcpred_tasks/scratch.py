@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.scaling import Scaling
+from dcpred_tasks.model.term import Term
+from dcpred_tasks.model.terms import read_terms
 from dcpred_tasks.model.tree import Router, read_router
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addressed_arrays import open_array
@@ -510,6 +512,7 @@ def join_rows(parts: Sequence[Rows]) -> Rows:
 
 
 SURVEY = "survey_"  # prefix of arrays of the survey
+TERM_NAMES = "terms"  # array of the names of terms
 
 
 @dataclass(frozen=True)
@@ -544,6 +547,10 @@ def trial_file(job: TrainJob, fold: int) -> Path:
 
 def scaling_file(job: TrainJob, fold: int, digest: str) -> Path:
     return job.root / f"scaling-{fold}-{digest}.npz"
+
+
+def terms_file(job: TrainJob, fold: int, digest: str) -> Path:
+    return job.root / f"terms-{fold}-{digest}.npz"
 
 
 def tried_file(job: TrainJob, fold: int, digest: str) -> Path:
@@ -582,6 +589,18 @@ def write_scaling(job: TrainJob, fold: int, digest: str, fitted: FittedScaling) 
 def read_scaling(job: TrainJob, fold: int, digest: str) -> FittedScaling:
     a = read_arrays(scaling_file(job, fold, digest))
     return FittedScaling(Scaling.of(a), float(a["unit"]))
+
+
+def write_terms(job: TrainJob, fold: int, digest: str, terms: Sequence[Term]) -> None:
+    names = np.array([term.name for term in terms], np.str_)
+    arrays = {name: array for term in terms for name, array in term.arrays().items()}
+    write_arrays(terms_file(job, fold, digest), {TERM_NAMES: names, **arrays})
+
+
+def read_fitted_terms(job: TrainJob, fold: int, digest: str) -> tuple[Term, ...]:
+    """The content of write_terms."""
+    a = read_arrays(terms_file(job, fold, digest))
+    return read_terms(a[TERM_NAMES].tolist(), a)
 
 
 def write_tried(job: TrainJob, fold: int, digest: str, decision: FloatArray, shape: FloatArray) -> None:

@@ -691,6 +691,9 @@ def test_a_range_never_passes_what_can_be(name: str, value: float, words: str) -
 # -- leaves and trees ----------------------------------------------------------------------------------------
 
 
+FIRST, EVERY = (0,), tuple(range(FOLDS))
+
+
 class Parts(Known):
     """A judge of leaves, of trees, and of both."""
 
@@ -702,16 +705,17 @@ class Parts(Known):
 
 
 @pytest.mark.parametrize(
-    ("alone", "together", "chosen", "n_looks"),
+    ("alone", "together", "chosen", "looks"),
     [
-        (0.1, 0.02, "default + trees", 1),
-        (0.1, 0.1, DEFAULT, 1),
-        (0.05, 0.02, "default + trees", 1),
-        (0.3, 0.02, DEFAULT, 0),
+        (0.1, 0.02, "default + trees", [FIRST, EVERY]),
+        (0.1, 0.1, DEFAULT, [FIRST, EVERY]),
+        (0.05, 0.02, "default + trees", [FIRST, EVERY]),
+        (0.1, 0.4, DEFAULT, [FIRST]),
+        (0.3, 0.02, DEFAULT, []),
     ],
 )
-def test_leaves_and_trees_are_tried_together_once_where_trees_are_as_good(
-    tables: Any, alone: float, together: float, chosen: str, n_looks: int
+def test_leaves_and_trees_are_tried_together_where_trees_are_as_good_and_both_may_win(
+    tables: Any, alone: float, together: float, chosen: str, looks: list[tuple[int, ...]]
 ) -> None:
     def share(values: Values) -> float:
         if not values.get("trees"):
@@ -720,9 +724,11 @@ def test_leaves_and_trees_are_tried_together_once_where_trees_are_as_good(
 
     tables({"trees": {"trees": 40, **NO_LEAVES}}, Mutation("learned", A))
     trials = Parts(share)
-    assert found_by(trials).chosen.candidate.name == chosen
-    both = [folds for name, folds in trials.looks if name == "default + trees"]
-    assert both == n_looks * [tuple(range(FOLDS))]
+    found = found_by(trials)
+    assert found.chosen.candidate.name == chosen
+    assert [folds for name, folds in trials.looks if name == "default + trees"] == looks
+    steps = [line["step"] for line in found.trace if line["candidate"] == "default + trees"]
+    assert steps == ["leaves and trees" + ("" if len(looks) > 1 else ", first look")] * (len(looks) > 0)
 
 
 def test_only_values_of_trees_change_trees_alone(tables: Any) -> None:

@@ -5,7 +5,7 @@ import re
 from copy import copy
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from dcpred.datasets.split_rules import by_groups
 from dcpred.execution.workers import InlineWorkers
 from dcpred.reports.report import search_sections
 from dcpred.training import reports
+from dcpred.training import trials as trying
 from dcpred.training.choice import _in_words, choose_settings, described, described_in_time, quality_of
 from dcpred.training.metrics import ERROR, LOG_LOSS, SQUARED, Metric, compare
 from dcpred.training.policy import (
@@ -38,14 +39,18 @@ from dcpred.training.trials import Candidate, TrialResult, Trials
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.scratch import read_cells, read_trial
 from dcpred_tasks.task_bodies.train_model import learn_trial_scaling
+from dcpred_tasks.training import term_fits
 from dcpred_tasks.training.folds import FOLDS, Folds
-from dcpred_tasks.training.in_memory import BOOSTING, KERNEL
+from dcpred_tasks.training.in_memory import BOOSTING, KERNEL, TERM_SETTINGS
 from dcpred_tasks.training.settings import Settings, settings_dict
+from dcpred_tasks.training.term_fits import TermFit
+from dcpred_tasks.training.tree_boosting import fit_trees
 from support.searches import SMALL, WIDE, few_candidates, trials_of
 
 USUAL = Candidate(DEFAULT, {})
 FEW_TREES = {DEFAULT: {}, "trees": {"trees": 40, **NO_LEAVES}}
 LEARNED = Candidate("learned", PORTFOLIO["learned"])
+ONCE = replace(SMALL, repeats=1)
 CELLS = replace(SMALL, trial_rows=600, sample_cells=8)
 
 
@@ -246,6 +251,84 @@ def test_a_candidate_is_judged_alike_alone_and_beside_others() -> None:
             assert (one.losses == other.losses).all()
             assert (one.ties == other.ties).all()
             assert (one.settings, one.cost) == (other.settings, other.cost)
+
+
+@pytest.fixture
+def fits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of rows that trees are fitted to."""
+    n_rows: list[int] = []
+
+    def fit(X: np.ndarray, *given: Any) -> Any:
+        n_rows.append(len(X))
+        return fit_trees(X, *given)
+
+    monkeypatch.setattr(term_fits, "FITS", (TermFit(lambda settings: settings.trees > 0, fit),))
+    return n_rows
+
+
+def beside_trees(task: str) -> list[Candidate]:
+    """Trees alone, and leaves that differ beside them."""
+    both, regression = {"trees": 8, "landmarks": 8}, task == "regression"
+    narrow = Candidate("narrow", {**both, "width": 2.0, "scaling": "learned"})
+    small = Candidate("small", {**both, "leaf_rows": 50} | ({} if regression else {"loss": "logistic"}))
+    return [Candidate("trees", {"trees": 8, **NO_LEAVES}), Candidate("both", both), narrow, small]
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_trees_of_a_fold_are_fitted_once_for_all_candidates(task: str, fits: list[int]) -> None:
+    X, y = quadrants(200)
+    y = y + X[:, 2] if task == "regression" else y
+    trials = trials_of(X, y, settings=Settings(task=task), policy=ONCE)
+    tries, first = beside_trees(task), trials.folds[:1]
+    judged(trials, tries[0], folds=first)
+    assert len(fits) == 1
+    judged(trials, *tries[:2], folds=first)
+    assert len(fits) == 1 + FOLDS
+    judged(trials, *tries)
+    assert len(fits) == len(trials.folds) * (1 + FOLDS)
+    other = copy(trials)
+    other.known, other.share = {}, 0.5
+    judged(other, *tries)
+    assert len(fits) == 2 * len(trials.folds) * (1 + FOLDS), "fewer rows"
+    judged(trials, Candidate("slower", {**tries[0].values, "tree_rate": 0.05}))
+    assert len(fits) == len(trials.folds) * (3 + 2 * FOLDS)
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_trees_that_candidates_share_are_those_of_each(
+    task: str, fits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = quadrants(200)
+    y = y + X[:, 2] if task == "regression" else y
+
+    def results() -> list[tuple[Any, ...]]:
+        trials = trials_of(X, y, settings=Settings(task=task), policy=ONCE)
+        tried = judged(trials, *beside_trees(task))
+        with few_candidates(portfolio=FEW_TREES, mutations=()):
+            found = found_by(trials_of(X, y, settings=Settings(task=task), policy=ONCE))
+        return [(r.losses.tobytes(), r.ties.tobytes(), r.settings, r.cost) for r in (*tried, *found.judged)]
+
+    shared, n_shared = results(), len(fits)
+    monkeypatch.setattr(trying, "groups_of_terms", lambda settings: [])
+    assert results() == shared
+    assert len(fits) > 2 * n_shared
+
+
+@pytest.mark.parametrize(
+    ("task", "loss"),
+    [("classification", "hinge"), *(("regression", loss) for loss in ("hinge", "huber", "quantile"))],
+)
+def test_trees_follow_no_other_settings(task: str, loss: str) -> None:
+    X, y = quadrants(200)
+    settings, read = Settings(task=task, loss=loss, trees=3), set[str]()
+
+    class Reader:
+        def __getattr__(self, name: str) -> Any:
+            read.add(name)
+            return getattr(settings, name)
+
+    fit_trees(X, y, np.ones(len(X)), trials_of(X, y, settings=settings).survey, cast(Settings, Reader()))
+    assert {"trees", "tree_depth", "tree_rate", "seed"} <= read <= {*TERM_SETTINGS[task]}
 
 
 def test_a_row_of_weight_two_counts_like_two() -> None:

@@ -117,10 +117,9 @@ class Search:
         if comparison.gain < -comparison.standard_error:
             return incumbent
         values = {name: getattr(trees.settings, name) for name in ("trees", "tree_depth", "tree_rate")}
-        name = f"{best.candidate.name} + {trees.candidate.name}"
-        self._expect(0, 1, 0)
-        results = self._evaluate([best.candidate.mutated(name, values)], self.trials.folds)
-        both = self._challenged(incumbent, [result for result in results if result], "leaves and trees")
+        candidate = best.candidate.mutated(f"{best.candidate.name} + {trees.candidate.name}", values)
+        step = "leaves and trees"
+        both = self._challenged(incumbent, self._promising(incumbent, [candidate], step), step)
         if both is not incumbent:
             self._show(both)
         return both
@@ -155,16 +154,25 @@ class Search:
             tried.add(chosen.candidate.name)
             able = [(_both(chosen, m), _changes(m, chosen, trials)) for m in CHEAPER]
             tries = [chosen.candidate.mutated(name, changes) for name, changes in able if changes is not None]
-            self._expect(len(tries), len(tries), 0)
-            first = [r for r in self._evaluate(tries, trials.first_folds) if r is not None]
-            promising = [r.candidate for r in first if self._is_as_good(best, r, at_first=True)]
-            self._expect(0, len(promising), 0)
-            self._evaluate(promising, trials.folds)
+            self._promising(best, tries, "cost")
             chosen = self._as_good(best)
         if chosen is not best:
             self._show(chosen, "cheaper and as good")
             self._note("cost", best, chosen, self._compared(best, chosen), "costs less than")
         return chosen
+
+    def _promising(self, best: TrialResult, tries: Sequence[Candidate], step: str) -> list[TrialResult]:
+        """Results on all folds of those that are as good as the best one at a first look."""
+        self._expect(len(tries), len(tries), 0)
+        promising = []
+        for result in self._evaluate(tries, self.trials.first_folds):
+            if result is not None and self._is_as_good(best, result, at_first=True):
+                promising.append(result.candidate)
+            elif result is not None:
+                comparison = self._compared(best, result)
+                self._note(step + ", first look", best, result, comparison, "is left out beside")
+        self._expect(0, len(promising), 0)
+        return [r for r in self._evaluate(promising, self.trials.folds) if r is not None]
 
     def _as_good(self, best: TrialResult) -> TrialResult:
         return next((r for r in sorted(self.judged, key=_cost) if self._is_as_good(best, r)), best)

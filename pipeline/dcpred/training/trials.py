@@ -1,6 +1,6 @@
 """Trials of candidates on held-out rows, and their cache."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
@@ -38,6 +38,7 @@ from dcpred_tasks.scratch import (
     read_scaling,
     read_tried,
     scaling_file,
+    terms_file,
     trial_file,
     tried_file,
     write_cells,
@@ -49,6 +50,7 @@ from dcpred_tasks.task_bodies.train_model import (
     Receipt,
     gather_cells,
     learn_trial_scaling,
+    learn_trial_terms,
     reference_digest,
     try_reference,
     try_settings,
@@ -58,9 +60,11 @@ from dcpred_tasks.training.folds import rare_folds
 from dcpred_tasks.training.in_memory import (
     BOOSTING,
     SCALING_SETTINGS,
+    TERM_SETTINGS,
     TRIAL_REPETITIONS,
     Trial,
     TrialRows,
+    groups_of_terms,
     leaves_of_share,
     survey_of_rest,
 )
@@ -512,8 +516,18 @@ class Trials:
         ]
         run_all(self.workers, learn_trial_scaling, tasks, self._noted)
 
+    def _terms(self, wanted: Iterable[tuple[Trial, int]]) -> None:
+        """Fit what trials of folds have beside leaves, once for those that share it."""
+        tasks = {
+            (fold, key): (self.job, fold, trial, groups, key)
+            for trial, fold in wanted
+            for groups, key in _term_keys(trial).items()
+            if not is_done(terms_file(self.job, fold, key))
+        }
+        run_all(self.workers, learn_trial_terms, list(tasks.values()), self._noted)
+
     def _noted(self, _: int, receipt: Receipt | None) -> None:
-        """A scaling, or a reference."""
+        """A scaling, terms, or a reference."""
         if receipt is not None:
             self.training.note(receipt, lambda _: None)
 
@@ -552,11 +566,12 @@ class Trials:
 
     def _try(self, wanted: Mapping[str, tuple[Trial, str]], folds: Sequence[int]) -> None:
         tasks = [
-            (self.job, fold, trial, key, digest)
+            (self.job, fold, trial, key, digest, _term_keys(trial))
             for digest, (trial, key) in wanted.items()
             for fold in folds
             if not is_done(tried_file(self.job, fold, digest))
         ]
+        self._terms([(task[2], task[1]) for task in tasks])
         # The longest go first: all processors are busy to the end.
         tasks.sort(
             key=lambda task: -task[2].settings.trees - task[2].settings.landmarks / task[2].settings.n_leaves
@@ -658,3 +673,13 @@ def _scaling_key(settings: Settings, repetitions: int) -> str:
     """The key of the scaling of settings in names of files."""
     of_scaling = {name: value for name, value in asdict(settings).items() if name in SCALING_SETTINGS}
     return digest_json({**of_scaling, "repetitions": repetitions})[:20]
+
+
+def _term_keys(trial: Trial) -> dict[tuple[int, ...], str]:
+    """The keys of the terms of a trial in names of files, by the groups of rows that each fit lacks."""
+    settings = trial.settings
+    of_terms = {name: getattr(settings, name) for name in TERM_SETTINGS[settings.task]}
+    of_terms |= {"spread": trial.spread, "share": trial.share}
+    return {
+        groups: digest_json({**of_terms, "groups": list(groups)})[:20] for groups in groups_of_terms(settings)
+    }

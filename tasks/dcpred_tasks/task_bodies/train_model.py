@@ -2,7 +2,7 @@
 writes one result, may run twice.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from dcpred_tasks.model.class_codes import class_codes, names_of_classes
 from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import TargetTransform
+from dcpred_tasks.model.term import Term
 from dcpred_tasks.process import one_thread, peak_memory_bytes, process_name
 from dcpred_tasks.scratch import (
     HELD,
@@ -29,6 +30,7 @@ from dcpred_tasks.scratch import (
     read_cells,
     read_division,
     read_fitted,
+    read_fitted_terms,
     read_folds,
     read_leaves,
     read_scaling,
@@ -39,16 +41,18 @@ from dcpred_tasks.scratch import (
     write_index,
     write_piece,
     write_scaling,
+    write_terms,
     write_tried,
 )
 from dcpred_tasks.storage.atomic_files import write_arrays
 from dcpred_tasks.storage.digests import digest_json
 from dcpred_tasks.training.categories import target_sums
-from dcpred_tasks.training.fitted_to_targets import encoded
+from dcpred_tasks.training.fitted_to_targets import WithoutGroups, encoded
 from dcpred_tasks.training.held_out import HeldOut, LeafRowsToFit, fit_and_judge
 from dcpred_tasks.training.in_memory import (
     Trial,
     fit_trial_scaling,
+    fit_trial_terms,
     reference_decisions,
     shape_of,
     tried_decisions,
@@ -272,10 +276,25 @@ def learn_trial_scaling(
     return receipt(len(rows.X))
 
 
-def try_settings(job: TrainJob, fold: int, trial: Trial, scaling: str, digest: str) -> Receipt:
-    """Try settings with a scaling of that digest."""
+def learn_trial_terms(job: TrainJob, fold: int, trial: Trial, groups: Sequence[int], digest: str) -> Receipt:
+    """Fit the terms of a trial without some groups of its rows."""
     rows, survey = read_trial(job, fold)
-    decision, model = tried_decisions(rows, survey, trial, read_scaling(job, fold, scaling).scaling)
+    with one_thread():
+        terms = fit_trial_terms(rows, survey, trial, groups)
+    write_terms(job, fold, digest, terms)
+    return receipt(len(rows.X))
+
+
+def try_settings(
+    job: TrainJob, fold: int, trial: Trial, scaling: str, digest: str, terms: Mapping[tuple[int, ...], str]
+) -> Receipt:
+    """Try settings with a scaling of that digest, and with terms of theirs, by the groups that these lack."""
+    rows, survey = read_trial(job, fold)
+    fitted: dict[WithoutGroups, tuple[Term, ...]] = {
+        (frozenset(without), None): read_fitted_terms(job, fold, key) for without, key in terms.items()
+    }
+    scaling_of_fold = read_scaling(job, fold, scaling).scaling
+    decision, model = tried_decisions(rows, survey, trial, scaling_of_fold, fitted)
     write_tried(job, fold, digest, decision, shape_of(model))
     return receipt(len(rows.X))
 

@@ -8,9 +8,9 @@ by whole models (in_memory.held_by_models).
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ from dcpred_tasks.training.partition import Division, divide, kernels_of, learn_
 from dcpred_tasks.training.prior import Prior, fit_prior
 from dcpred_tasks.training.settings import ADDITIVE, AUTO, NONE, Settings
 from dcpred_tasks.training.survey import Survey
+
+# Groups of rows whose targets a fit does not know, and the fold without whose targets rows are encoded.
+WithoutGroups: TypeAlias = tuple[frozenset[int], int | None]
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,7 @@ class TargetSample:
     survey    of all rows, with encoded features
     factors   float64 (n_classes,), class weights; or (0,)
     folds     how rows are held out
+    terms     that were fitted before, by groups that they do not know, and a fold with its own encoding
     """
 
     X: NDArray[np.generic]
@@ -145,7 +149,7 @@ class TargetSample:
     settings: Settings
     factors: FloatArray
     folds: Folds
-    _fitted: dict[Any, tuple[Term, ...]] = field(default_factory=dict, repr=False)
+    terms: dict[WithoutGroups, tuple[Term, ...]] = field(default_factory=dict, repr=False)
 
     def fit(
         self,
@@ -165,32 +169,32 @@ class TargetSample:
         division = divide(scaling, sample, self.weight, *given)
         of_prior = sample, self.target, self.weight, *given, self.factors
         prior = fit_prior(scaling, division.kernels, *of_prior)
-        known = Known(scaling, division.kernels, prior, *self._terms(None))
+        known = Known(scaling, division.kernels, prior, *self._known_terms(None))
         return division, FittedToTargets(known, self.folds, self.encoding)
 
-    def _terms(self, fold: int | None) -> tuple[tuple[Term, ...], tuple[tuple[Term, ...], ...]]:
+    def _known_terms(self, fold: int | None) -> tuple[tuple[Term, ...], tuple[tuple[Term, ...], ...]]:
         """`Known.terms` and `Known.crossed`, by the rows of other folds. Raises SettingsError."""
         if not term_fits.are_asked_for(self.settings):
             return (), ()
-        group, held = self.folds.groups(self.number), () if fold is None else (self.folds.group_of(fold),)
-        costs = row_weights(self.target, self.weight, self.factors)
-
-        def fit(without: set[int]) -> tuple[Term, ...]:
-            key = frozenset(without), fold if self.encoding else None
-            if key not in self._fitted:  # Two groups are left out together twice.
-                rest = np.flatnonzero(~np.isin(group, list(without)))
-                X = encoded(self.encoding, self.X[rest], self.number[rest], fold)
-                given = self.target[rest], costs[rest], self.survey, self.settings
-                self._fitted[key] = term_fits.fit_terms(X, *given)
-            return self._fitted[key]
-
-        terms = fit({*held})
+        held = () if fold is None else (self.folds.group_of(fold),)
+        terms = self.terms_without({*held}, fold)
         if not terms:
             return (), ()
         each = range(self.folds.n_groups)
         if not self.settings.landmarks:  # Leaves learn nothing.
             return terms, tuple(terms for _ in each)
-        return terms, tuple(terms if number in held else fit({number, *held}) for number in each)
+        crossed = (terms if g in held else self.terms_without({g, *held}, fold) for g in each)
+        return terms, tuple(crossed)
+
+    def terms_without(self, groups: Collection[int], fold: int | None = None) -> tuple[Term, ...]:
+        """By the rows of other groups, encoded without the targets of the fold. Raises SettingsError."""
+        key = frozenset(groups), fold if self.encoding else None
+        if key not in self.terms:  # Two groups are left out together twice.
+            rest = np.flatnonzero(~np.isin(self.folds.groups(self.number), list(groups)))
+            X = encoded(self.encoding, self.X[rest], self.number[rest], fold)
+            costs = row_weights(self.target, self.weight, self.factors)[rest]
+            self.terms[key] = term_fits.fit_terms(X, self.target[rest], costs, self.survey, self.settings)
+        return self.terms[key]
 
     def without_folds(self, fitted: FittedToTargets, count: int) -> FittedToTargets:
         """The same with what is fitted without each of the first so many folds."""
@@ -202,7 +206,7 @@ class TargetSample:
         known = knows_targets(self.settings, self.encoding is not None)
         if not len(rest) or not (known or every.prior or every.terms):
             return every
-        terms = self._terms(fold)
+        terms = self._known_terms(fold)
         sample = encoded(self.encoding, self.X[rest], number, fold)
         settings = with_rare_categories(self.settings)
         scaling, kernels = every.scaling, every.kernels

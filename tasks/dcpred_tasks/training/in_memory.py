@@ -3,7 +3,7 @@ settings on held-out rows, beside reference models.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, replace
@@ -24,7 +24,7 @@ from dcpred_tasks.model.compact_model import Model, score_rows
 from dcpred_tasks.model.label_rule import HALF
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import TargetTransform, fitted_transform
-from dcpred_tasks.model.term import offset_of
+from dcpred_tasks.model.term import Term, offset_of
 from dcpred_tasks.model.tree import Router
 from dcpred_tasks.model.uncertainty import FEWEST_ROWS
 from dcpred_tasks.process import one_thread
@@ -32,6 +32,7 @@ from dcpred_tasks.training.categories import NOT_CODED, CodedFeatures, fit_to_ro
 from dcpred_tasks.training.fitted_to_targets import (
     FittedToTargets,
     TargetSample,
+    WithoutGroups,
     whole_models,
     with_rare_categories,
 )
@@ -59,6 +60,7 @@ from dcpred_tasks.training.partition import (
 )
 from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey, drawn, sampled_rows, thinned
+from dcpred_tasks.training.term_fits import are_asked_for
 from dcpred_tasks.training.tree_fitting import (
     SPLIT_SAMPLE_ROWS,
     Split,
@@ -70,6 +72,7 @@ from dcpred_tasks.training.tree_fitting import (
 )
 
 T = TypeVar("T")
+NO_TERMS: Mapping[WithoutGroups, tuple[Term, ...]] = {}
 # Called at the start of each step with its title, its amount (None where nothing is counted) and the unit;
 # returns a function that is called with each finished amount.
 Watch: TypeAlias = Callable[[str, int | None, str], AbstractContextManager[Callable[[float], None]]]
@@ -94,6 +97,7 @@ def train_rows(
     scaling: Scaling | None = None,
     coded: CodedFeatures = NOT_CODED,
     folds: Folds | None = None,
+    terms: Mapping[WithoutGroups, tuple[Term, ...]] = NO_TERMS,
 ) -> Model:
     """Train on rows in memory, in two steps.
 
@@ -104,11 +108,12 @@ def train_rows(
     scaling        in place of the scaling of the settings
     coded          target-encoded features
     folds          how rows are held out; None: by their numbers
+    terms          that were fitted to these rows before (TargetSample.terms)
     """
     folds = folds or Folds(settings.seed)
     rows = LabelledSample(X, target, weight, class_factors)
     given = survey, settings, len(classes)
-    layout = _laid_out(rows, *given, coded, folds, watch, scaling)
+    layout = _laid_out(rows, *given, coded, folds, watch, scaling, terms=terms)
     counts = np.array([len(numbers) for numbers in layout.own_rows])
     whole = whole_models(folds, settings, bool(coded), layout.tree.n_leaves, layout.complete)
     times = np.zeros(len(counts), np.int64)
@@ -306,26 +311,34 @@ def _laid_out(
     scaling: Scaling | None = None,
     repetitions: int = REPETITIONS,
     otherwise: Scaling | None = None,
+    terms: Mapping[WithoutGroups, tuple[Term, ...]] = NO_TERMS,
 ) -> _Layout:
-    X, weight, factors = given.X, given.weight, given.class_factors
     with one_thread():  # With more threads BLAS sums in another order.
-        number = np.arange(len(X), dtype=INDEX_DTYPE)
-        seen = drawn(number, len(X), sampled_rows(settings.sample_rows, X.shape[1]), settings.seed)
-        encoding = None
-        if coded:
-            encoding = fit_to_rows(X, given.target, weight, coded, survey, settings, folds=folds)
-            survey = encoding.survey(survey)
-        target = TargetTransform(settings.target_transform).forward(given.target)
+        sample = _target_sample(given, survey, settings, coded, folds)
+        sample.terms.update(terms)
         with watch("learning the scaling and the tree", None, ""):
-            of_sample = X[seen], target[seen], weight[seen], number[seen]
-            sample = TargetSample(*of_sample, encoding, survey, settings, factors, folds)
             division, fitted = sample.fit(scaling, repetitions, otherwise)
-        rows = fitted.columns(X, number)
+        rows = fitted.columns(given.X, np.arange(len(given.X), dtype=INDEX_DTYPE))
         tree, own_rows = _own_rows(rows, division, settings)
         borrowed = _overlap_rows(rows, tree, settings.overlap)
-    stored = LabelledSample(X, target, weight, factors)
-    of_rows = stored, settings, n_outputs(n_classes), sample, bool(seen.all())
+    stored = replace(given, target=TargetTransform(settings.target_transform).forward(given.target))
+    of_rows = stored, settings, n_outputs(n_classes), sample, len(sample.number) == len(given.X)
     return _Layout(*of_rows, division, fitted, tree, own_rows, borrowed)
+
+
+def _target_sample(
+    given: LabelledSample, survey: Survey, settings: Settings, coded: CodedFeatures, folds: Folds
+) -> TargetSample:
+    number, encoding, of_rows = np.arange(len(given.X), dtype=INDEX_DTYPE), None, (survey, settings)
+    if coded:
+        encoding = fit_to_rows(given.X, given.target, given.weight, coded, *of_rows, folds=folds)
+        survey = encoding.survey(survey)
+    most = sampled_rows(settings.sample_rows, given.X.shape[1])
+    seen = np.flatnonzero(drawn(number, len(number), most, settings.seed))
+    some = given.take(seen)
+    target = TargetTransform(settings.target_transform).forward(some.target)
+    given_rows = some.X, target, some.weight, number[seen], encoding, survey
+    return TargetSample(*given_rows, settings, given.class_factors, folds)
 
 
 def thread_count(n_jobs: int | None) -> int:
@@ -390,10 +403,17 @@ def _grouped(leaf: NDArray[np.int32], numbers: IntArray, n_leaves: int) -> list[
 
 # Repetitions of learned scalings: a training takes the mean of several, which is better and slower.
 TRIAL_REPETITIONS = 1
-# Settings that decide what a scaling is (division.learn_scaling).
+# Settings that decide what a scaling is (division.learn_scaling), and what terms are (term_fits.fit_terms).
 SCALING_SETTINGS = (
     *("task", "scaling", "feature_map", "categorical", "missing", "seed", "kernel", "target_transform"),
 )
+TERM_SETTINGS = {
+    "classification": ("task", "seed", "sample_rows", "trees", "tree_depth", "tree_rate"),
+    "regression": (
+        *("task", "seed", "sample_rows", "trees", "tree_depth", "tree_rate"),
+        *("loss", "quantile", "target_transform"),
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -462,11 +482,41 @@ def fit_trial_scaling(
     return FittedScaling(scaling, kernel_unit(scaling(rest.X), rest.weight, settings))
 
 
-def tried_model(rows: TrialRows, survey: Survey, trial: Trial, scaling: Scaling) -> Model:
+def fit_trial_terms(rows: TrialRows, survey: Survey, trial: Trial, groups: Sequence[int]) -> tuple[Term, ...]:
+    """The terms of a trial, also without some groups of its rows (TargetSample.terms_without)."""
+    rest, survey, settings = _training_rows(rows, survey, trial)
+    sample = _target_sample(rest, survey, settings, NOT_CODED, Folds(settings.seed))
+    return sample.terms_without(groups)
+
+
+def groups_of_terms(settings: Settings) -> list[tuple[int, ...]]:
+    """The groups that terms of a trial are fitted without, each time; none without terms."""
+    if not are_asked_for(settings):
+        return []
+    each = range(Folds(settings.seed).n_groups if settings.landmarks else 0)
+    return [(), *((group,) for group in each)]
+
+
+def tried_model(
+    rows: TrialRows,
+    survey: Survey,
+    trial: Trial,
+    scaling: Scaling,
+    terms: Mapping[WithoutGroups, tuple[Term, ...]] = NO_TERMS,
+) -> Model:
     """A model of the rows that are not held out.
 
     survey  of all rows of the data, with codes replaced
+    terms   of `fit_trial_terms`
     """
+    rest, survey, settings = _training_rows(rows, survey, trial)
+    classes = tuple(range(len(survey.classes)))
+    given = rest.X, rest.target, rest.weight, rest.class_factors, survey, settings, classes
+    return train_rows(*given, n_jobs=1, scaling=scaling, terms=terms)
+
+
+def _training_rows(rows: TrialRows, survey: Survey, trial: Trial) -> tuple[LabelledSample, Survey, Settings]:
+    """The rows that train in a trial, with their survey and settings."""
     settings = trial.settings
     used = np.flatnonzero(~rows.held & (rows.spread if trial.spread else rows.cell))
     if trial.share < 1.0:
@@ -474,18 +524,19 @@ def tried_model(rows: TrialRows, survey: Survey, trial: Trial, scaling: Scaling)
     rest = rows.take(used)
     n_leaves = leaves_of_share(settings.n_leaves, len(rest.X) / survey.n_used)
     plain = replace(settings, calibrate=False, keep_support_vectors=False, threshold=HALF)
-    once = replace(plain, n_leaves=n_leaves)
-    of_rest = replace(survey, n_used=len(rest.X))
-    classes = tuple(range(len(survey.classes)))
-    given = rest.X, rest.target, rest.weight, np.empty(0), of_rest, once, classes
-    return train_rows(*given, n_jobs=1, scaling=scaling)
+    of_rest = LabelledSample(rest.X, rest.target, rest.weight, np.empty(0))
+    return of_rest, replace(survey, n_used=len(rest.X)), replace(plain, n_leaves=n_leaves)
 
 
 def tried_decisions(
-    rows: TrialRows, survey: Survey, trial: Trial, scaling: Scaling
+    rows: TrialRows,
+    survey: Survey,
+    trial: Trial,
+    scaling: Scaling,
+    terms: Mapping[WithoutGroups, tuple[Term, ...]] = NO_TERMS,
 ) -> tuple[FloatArray, Model]:
     """Decision values (n_held, n_outputs) of the held-out rows, in their order, and the model."""
-    model = tried_model(rows, survey, trial, scaling)
+    model = tried_model(rows, survey, trial, scaling, terms)
     decision = score_rows(model, rows.X[rows.held])[0].astype(ACC_DTYPE)
     settings = trial.settings
     if settings.task == "regression":
