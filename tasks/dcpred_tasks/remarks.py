@@ -73,8 +73,8 @@ KINDS: dict[str, Kind] = {
         WARNING,
         "A repeated value of a feature lies apart from all others, as codes for missing values do.",
         "at least 3 copies and 0.05 % of the sampled rows, at most 25 %, beyond a gap of an interquartile"
-        " range; or a usual code (−999, 9999, 1e30, 9999-12-31) that is the only negative value, or 20 times"
-        " as frequent as others",
+        " range and more frequent than the values next to it, or of 5 such ranges; or a usual code (−999,"
+        " 9999, 1e30, 9999-12-31) that is the only negative value, or 20 times as frequent as others",
         "The model reads a missing value as a number.",
         "if it stands for a missing value, import the source again with --gap",
         "feature 'weight_kg' has the value -999 in 5 % of the rows, apart from all others",
@@ -198,7 +198,7 @@ KINDS: dict[str, Kind] = {
     "trained-rows": Kind(
         WARNING,
         "Evaluated rows are equal to rows that the model was trained on.",
-        "at least 2 % of the rows",
+        "at least 2 % of the rows, and 5 standard errors more than by chance, which equal training rows give",
         "The model does worse on new rows.",
         "evaluate it on rows that `dcpred split` set aside",
         "about 40 % of the rows of known.zarr are equal to rows that the model was trained on",
@@ -252,6 +252,15 @@ KINDS: dict[str, Kind] = {
         "correct the source if ids should be unique; if rows belong together, use --by-group",
         "about 2,700 rows have a value of 'patient' that an earlier row has",
     ),
+    "repeated-rows": Kind(
+        WARNING,
+        "Scored rows are equal to earlier ones.",
+        "of a sample of at least 100 rows 2 points and 5 standard errors more than by chance, which equal"
+        " training rows give",
+        "A part of the source may have come twice, and its rows count twice in sums.",
+        "check whether a file or a join of the source repeats rows",
+        "about 2,000 of 10,000 rows repeat an earlier row",
+    ),
     "unknown-columns": Kind(
         NOTE,
         "Columns are not in the schema to follow.",
@@ -263,10 +272,11 @@ KINDS: dict[str, Kind] = {
     "unknown-categories": Kind(
         WARNING,
         "Categories did not occur in the data to follow.",
-        "any row",
+        "of an import any row; else a category that is a known one in other case, width or spaces, or more"
+        " than 10 % of the rows",
         "They are encoded as others: a misspelt category loses its meaning.",
         "correct the spelling, or train again with such rows",
-        "never seen categories of city in 450 rows, encoded as others",
+        "never seen categories of city in 450 rows, encoded as others: 'hamburg' (known is 'Hamburg')",
     ),
     "text-for-missing": Kind(
         NOTE,

@@ -16,6 +16,7 @@ from dcpred.cli import main
 from dcpred.cli.observation import Metrics
 from dcpred.execution.events import heard_by
 from dcpred.public.remarks import add_remarks, collecting
+from dcpred_tasks.artifacts.repeats import SAMPLED, HashSample, hashes_of_ids
 from dcpred_tasks.errors import RemarkError, SettingsError
 from dcpred_tasks.remarks import KINDS, Severity, remark, remarks_of
 from dcpred_tasks.training.training_remarks import apart, is_key
@@ -166,7 +167,8 @@ def test_harmless_repeats_do_not_stand_apart() -> None:
     amounts = np.where(rng.random(2_000) < 0.7, 0, np.exp(rng.normal(3, 1, 2_000)).round(2))
     capped = np.minimum(rng.normal(600, 150, 2_000).round(), 850)
     flags, grades = rng.choice([0.0, 1.0], 2_000, p=[0.99, 0.01]), rng.integers(1, 6, 2_000).astype(float)
-    for column in (amounts, capped, flags, grades, rng.poisson(0.3, 2_000).astype(float)):
+    months = np.append(rng.integers(12, 25, 1_930), np.repeat([36, 48, 60], [50, 15, 5])).astype(float)
+    for column in (amounts, capped, flags, grades, months, rng.poisson(0.3, 2_000).astype(float)):
         assert apart(column) == []
 
 
@@ -260,3 +262,106 @@ def test_files_that_are_passed_over(tmp_path: Path, name: str) -> None:
     (folder / name).write_bytes((folder / "part-1.parquet").read_bytes())
     found = dcpred.import_data(folder, tmp_path / "b.zarr", target="answer").remarks
     assert [(remark.code, name in remark.what) for remark in found] == [("passed-over-files", True)]
+
+
+def test_unknown_categories_are_named(tmp_path: Path) -> None:
+    """A table in place, an import, and predictions; one new town of a hundred is harmless."""
+    rng = np.random.default_rng(6)
+    rows = table(1_000, leak=False).assign(town=rng.choice(["Köln", "Bad Ems", "Ulm"], 1_000))
+    dcpred.import_data(rows, tmp_path / "known.zarr", target="answer")
+    dcpred.train(tmp_path / "known.zarr", tmp_path / "m", settings=SETTINGS)
+    model, new = dcpred.load_model(str(tmp_path / "m")), rows.drop(columns="answer")
+    for name, old, share, is_told in (
+        ("kÖLN", "Köln", 1.0, True),
+        ("Ｂａｄ\u00a0 Ems", "Bad Ems", 0.05, True),
+        ("Bonn", "Ulm", 0.5, True),
+        ("Bonn", "Ulm", 0.03, False),
+    ):
+        changed = (new.town == old) & (rng.random(1_000) < share)
+        data = new.assign(town=new.town.mask(changed, name))
+        file = tmp_path / f"{name}-{share}.parquet"
+        data.to_parquet(file, row_group_size=300)
+        resembles = f"(known is {old!r})" if name != "Bonn" else ""
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            model.predict(data)
+        imported = dcpred.import_data(file, tmp_path / f"{name}-{share}.zarr", like=str(tmp_path / "m"))
+        scored = dcpred.score(str(tmp_path / "m"), file, tmp_path / f"{name}-{share}")
+        for texts, says in (
+            ([str(each.message) for each in heard], is_told),
+            (["", *(each.what for each in imported.remarks)], True),
+            ([each.what for each in scored.remarks if each.code == "unknown-categories"], is_told),
+        ):
+            assert any(repr(name) in text and resembles in text for text in texts) == says, (name, texts)
+
+
+# -- Rows that come twice ------------------------------------------------------------------------------------
+
+
+def test_rows_and_ids_that_come_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over blocks; not where rows have few different values, nor where ids occur once."""
+    monkeypatch.setattr("dcpred.execution.block_plan.MIN_BLOCK_ROWS", 1)
+    rng = np.random.default_rng(7)
+    few = pd.DataFrame(rng.integers(0, 4, (1_200, 3)), columns=list("abc"))
+    few["answer"] = np.where(few.a + rng.normal(size=1_200) > 1.5, "yes", "no")
+    for name, rows in (("many", table(1_200, leak=False)), ("few", few)):
+        dcpred.import_data(rows[:600], tmp_path / f"{name}.zarr", target="answer")
+        dcpred.train(tmp_path / f"{name}.zarr", tmp_path / name, settings=SETTINGS)
+        new = rows[600:].drop(columns="answer").assign(order=[f"order {i}" for i in range(600)])
+        twice = pd.concat([new, new[:60]])
+        same_id = new.assign(order=[*new.order[:-1], "order 0"])
+        for kind, data in (("once", new), ("twice", twice), ("id", same_id)):
+            file = tmp_path / f"{name}-{kind}.parquet"
+            data.to_parquet(file, index=False, row_group_size=100)
+            out = tmp_path / f"{name}-{kind}"
+            score = partial(dcpred.score, str(tmp_path / name), file, out, parquet=True, id=["order"])
+            heard = {code for code in codes(score) if code.startswith("repeated")}
+            expected = {"once": set(), "twice": {"repeated-ids", "repeated-rows"}, "id": {"repeated-ids"}}[
+                kind
+            ]
+            assert heard == expected - ({"repeated-rows"} if name == "few" else set()), (name, kind)
+
+
+def test_a_sample_of_hashes_is_of_all_copies() -> None:
+    """Its size is bounded, and its estimate holds for every division into blocks."""
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(60_000, 2)).astype(np.float32)
+    X[50_000:] = X[:10_000]
+    ids = [b"%d" % (i % 50_000) for i in range(60_000)]
+    estimates = []
+    for size in (60_000, 7_000):
+        rows, keys = HashSample(60_000), HashSample(60_000)
+        for start in range(0, 60_000, size):
+            part = slice(start, start + size)
+            one, other = HashSample(60_000), HashSample(60_000)
+            one.add_rows(X[part], X[part, 0].copy())
+            there = np.ones(len(ids[part]), bool)
+            other.add_hashes(hashes_of_ids([(ids[part], there), (np.zeros(len(there)), there)]))
+            rows.add_packed(one.packed())
+            keys.add_packed(other.packed())
+        assert rows.repeats()[1] < 2 * SAMPLED
+        assert rows.beyond(0.0) == rows.estimate()
+        assert (rows.beyond(0.5), rows.beyond(None)) == (0, 0)
+        estimates.append((rows.estimate(), keys.estimate()))
+    assert estimates[0] == estimates[1]
+    assert estimates[0] == pytest.approx((10_000, 10_000), rel=0.2)
+
+
+def test_rows_that_are_equal_by_chance_were_not_trained_on(tmp_path: Path) -> None:
+    """Four columns have 1,440 different rows, which new ones share; half of them being old is a leak."""
+    rng = np.random.default_rng(9)
+
+    def rows(n: int) -> Any:
+        X = np.column_stack([rng.integers(*span, n) for span in ((18, 54), (1, 6), (0, 2), (0, 4))]).astype(
+            float
+        )
+        return X, np.where(X[:, 0] + rng.normal(0, 10, n) > 35, "yes", "no")
+
+    X, y = rows(1_000)
+    dcpred.train(X, tmp_path / "m", y=y, settings=SETTINGS)
+    new, labels = rows(1_000)
+    for old, share in ((0, 0.0), (500, 0.5), (1_000, 1.0)):
+        given = np.vstack([X[:old], new[old:]]), [*y[:old], *labels[old:]]
+        result = dcpred.evaluate(tmp_path / "m", given[0], y=np.array(given[1]), cost=False)
+        assert result["trained_share"] == pytest.approx(share, abs=0.2)
+        assert ("trained-rows" in {each.code for each in result.remarks}) == (share > 0)

@@ -47,6 +47,7 @@ from dcpred_tasks.schema.inference import (
     marks_hint,
 )
 from dcpred_tasks.schema.schema import ColumnRequest, Schema
+from dcpred_tasks.schema.unknown_categories import UnknownCategories, joined, unknown_in
 from dcpred_tasks.tables.arrow_columns import (
     LARGE,
     Rounding,
@@ -572,7 +573,7 @@ class _Encoder:
     source: SelectedRows
     schema: Schema
     findings: TableFindings
-    unknown: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, UnknownCategories] = field(default_factory=dict)
 
     def batches(self, _rows: int) -> Iterator[Batch]:
         self.unknown.clear()
@@ -594,9 +595,9 @@ class _Encoder:
         if not isinstance(column, Category):
             return column.encode(cells)
         positions = column.positions(cells)
-        n_unknown = int((positions == column.other).sum())
-        if n_unknown:
-            self.unknown[column.name] = self.unknown.get(column.name, 0) + n_unknown
+        if (unknown := unknown_in(column, cells, positions)) is not None:
+            before = self.unknown.get(column.name)
+            (self.unknown[column.name],) = joined([unknown] if before is None else [before, unknown])
         return column.at(positions)
 
 

@@ -69,6 +69,7 @@ from dcpred_tasks.schema.schema import (
     TextFormat,
     read_columns,
 )
+from dcpred_tasks.schema.unknown_categories import unknown_remark
 from dcpred_tasks.storage.addresses import absolute, check_writable, path_on_disk
 from dcpred_tasks.storage.atomic_files import PARTIAL, RESOURCE_ERRNOS, check_new_name, is_free
 from dcpred_tasks.storage.patterns import is_pattern
@@ -420,10 +421,9 @@ def import_remarks(table: Table, repeated: Mapping[str, int], follows: bool) -> 
     if names := [repr(name) for name in table.ignored[:IGNORED_SHOWN]]:
         what = f"columns not known: {and_more(names, len(table.ignored))}"
         remarks.append(remark("unknown-columns", what, columns=table.ignored))
-    for name, n in ((table.unknown or {}) if follows else {}).items():
-        rows = counted(n, "row", "rows")
-        what = f"never seen categories of {plain(name, WIDEST)} in {rows}, encoded as others"
-        remarks.append(remark("unknown-categories", what, columns=[name], share=n / table.n_samples))
+    for name, unknown in ((table.unknown or {}) if follows else {}).items():
+        subject = f"{plain(name, WIDEST)} in {counted(unknown.rows, 'row', 'rows')}"
+        remarks.append(unknown_remark(unknown, subject, table.n_samples))
     if table.unlabelled_text:
         rows = counted(table.unlabelled[0], "row", "rows")
         do = f"pass --not-missing {shlex.quote(table.unlabelled_text)} if it is a class"
@@ -628,7 +628,8 @@ def import_data(
             check_place(place)
             add_remarks(*import_remarks(table, repeated, like is not None))
     done = _imported(table, dest, rows, not_finite)
-    return replace(done, repeated_ids=repeated, unknown=None if like is None else table.unknown)
+    unknown = None if like is None else {name: its.rows for name, its in table.unknown.items()}
+    return replace(done, repeated_ids=repeated, unknown=unknown)
 
 
 def _imported(table: Table, dest: str, chunk_rows: int, not_finite: NotFinite) -> Imported:

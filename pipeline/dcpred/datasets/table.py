@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.errors import DataError, listed
 from dcpred_tasks.schema.schema import Schema
+from dcpred_tasks.schema.unknown_categories import UnknownCategories
 from dcpred_tasks.tables.arrow_columns import (
     MAX_LABELS,
     Rounding,
@@ -75,8 +76,8 @@ class Table:
     """Columns of the source whose values are not read, because they were declared absent."""
     index_base: int | None = None
     """The index of the first feature, if the source counts features."""
-    unknown: dict[str, int] = field(default_factory=dict)
-    """Rows by column whose category the schema does not know; filled while batches are read."""
+    unknown: dict[str, UnknownCategories] = field(default_factory=dict)
+    """Categories that the schema does not know, by column; filled while batches are read."""
 
 
 class TargetSurvey:

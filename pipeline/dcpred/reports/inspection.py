@@ -96,6 +96,8 @@ class LandmarksPerLeaf:
 class TrainedSample:
     share: float = result_field("Fraction of training rows that was hashed.")
     hashes: str = result_field("The hashes: base64 of little-endian uint64.")
+    rows: int = result_field("Number of rows with these hashes.")
+    single: int = result_field("Number of those that are equal to no other row.")
 
 
 @result_class

@@ -13,17 +13,20 @@ from numpy.typing import NDArray
 from dcpred.execution.block_plan import BlockPlan
 from dcpred.execution.events import by_name, is_heard, record_event
 from dcpred.public.remarks import add_remarks
-from dcpred.public.results import PublicResult, and_more, memory_text, speed_text
+from dcpred.public.results import PublicResult, and_more, memory_text, plain, speed_text
 from dcpred.runs.bad_rows import names_of_features, unscored_text, without_score
 from dcpred.runs.latest import PLAN
 from dcpred.runs.ledger import FORMAT, VERSION, Ledger
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
+from dcpred_tasks.artifacts.repeats import HashSample
+from dcpred_tasks.artifacts.trained_rows import TrainedRows
 from dcpred_tasks.dtypes import Status
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import raw_moments
 from dcpred_tasks.process import peak_memory_bytes, versions
 from dcpred_tasks.remarks import Remark, remark
 from dcpred_tasks.result_fields import ABSENT, Unit, document_of, measured, result_class, result_field
+from dcpred_tasks.schema.unknown_categories import UnknownCategories, joined, unknown_remark
 from dcpred_tasks.scoring.drift import describe_drift
 from dcpred_tasks.scoring.drift_fields import Drift, drift_remarks
 from dcpred_tasks.scoring.labels import Label
@@ -32,7 +35,7 @@ from dcpred_tasks.scoring.statistics import Statistics, decision_edges
 from dcpred_tasks.storage.addressed_arrays import open_array
 from dcpred_tasks.storage.addresses import Address, as_arguments
 from dcpred_tasks.storage.digests import digest, digest_json, sealed
-from dcpred_tasks.task_bodies.score_block import LISTED_ROWS, planned_artifact
+from dcpred_tasks.task_bodies.score_block import IDS, LISTED_ROWS, ROWS, UNKNOWN, planned_artifact
 from dcpred_tasks.task_bodies.zarr_chunks import metadata_name
 
 
@@ -111,6 +114,13 @@ class RunFacts:
     cpus: dict[str, Any] = result_field("Number of blocks by processor.")
     statistics: ScoreStatistics = result_field("Statistics of the scores, and of the sampled rows.")
     drift: Drift = result_field("Differences from the training rows.")
+    unknown_categories: list[UnknownCategories] = result_field(
+        "Columns of a table with categories that the model does not know."
+    )
+    repeated_rows: int = result_field(
+        "About how many rows repeat an earlier one; 0 where chance explains them, or nothing is known."
+    )
+    repeated_ids: int = result_field("About how many rows have the id of an earlier one.")
 
 
 @result_class
@@ -233,11 +243,18 @@ def describe_run(run: ScoreRun, records: Iterable[CommitRecord], ignored: Collec
     artifact = planned_artifact(run.model, run.model_hash)
     model = artifact.model()
     gathered = Statistics(model, run.outputs)
-    cpus = Counter[str]()
+    cpus, unknown = Counter[str](), list[UnknownCategories]()
+    samples = {ROWS: HashSample(run.n_rows), IDS: HashSample(run.n_rows)}
     for record in records:
+        for name, sample in samples.items():
+            if name in record.statistics:
+                sample.add_packed(record.statistics[name])
+        categories = record.statistics.get(UNKNOWN, ())
+        unknown = joined([*unknown, *(UnknownCategories(**each) for each in categories)])
         if "sampled_rows" in record.statistics:
             gathered.add_packed(record.statistics)
         cpus[str(record.statistics.get("cpu", "unknown"))] += 1
+    trained = TrainedRows.of(artifact.provenance)
     scored = raw_moments(model.scaling, gathered.moments)
     return RunFacts(
         settings_hash=digest_json(artifact.body["settings"]),
@@ -253,6 +270,9 @@ def describe_run(run: ScoreRun, records: Iterable[CommitRecord], ignored: Collec
             leaf_rows=gathered.leaf_rows.tolist(),
         ),
         drift=describe_drift(model, gathered, artifact.feature_names, artifact.schema, ignored),
+        unknown_categories=unknown,
+        repeated_rows=samples[ROWS].beyond(None if trained is None else trained.repeated_share(run.n_rows)),
+        repeated_ids=samples[IDS].estimate(),
     )
 
 
@@ -329,6 +349,17 @@ def run_remarks(manifest: Mapping[str, Any], output: str) -> list[Remark]:
         return []  # A modified manifest: verification reports it.
     n_bad = without_score(status)
     remarks = drift_remarks(drift, file=output)
+    for each in (UnknownCategories(**stored) for stored in manifest.get("unknown_categories", ())):
+        if each.is_noticeable(n_rows):
+            subject = f"{plain(each.column)} in {each.rows:,} of {n_rows:,} rows"
+            remarks.append(unknown_remark(each, subject, n_rows, output))
+    for code, key, words in (
+        ("repeated-rows", "repeated_rows", "repeat an earlier row"),
+        ("repeated-ids", "repeated_ids", "have the id of an earlier row"),
+    ):
+        if n := manifest.get(key):
+            what = f"{n:,} of {n_rows:,} rows {words}"
+            remarks.append(remark(code, what, file=output, share=min(n / n_rows, 1.0)))
     if n_bad:
         do = f"list them with `dcpred errors {as_arguments(output)}`, and correct the data"
         text = f"{n_bad:,} of {n_rows:,} rows have no score"

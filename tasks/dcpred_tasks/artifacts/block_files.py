@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dcpred_tasks.result_fields import result_class, result_field
 
 
@@ -108,3 +111,6 @@ class Ids(Protocol):
 
     def digest(self) -> str:
         """A digest of the ids that were read last."""
+
+    def hashes(self) -> NDArray[np.uint64]:
+        """Hashes of the ids that were read last, without missing ones."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray
 from dcpred_tasks.errors import DataError, doubled, listed
 from dcpred_tasks.input_kinds import NUMBERS, is_a, refuse_rounded
+from dcpred_tasks.remarks import DataWarning, Remark
 from dcpred_tasks.schema.column import (
     CATEGORY,
     DATE,
@@ -35,10 +36,10 @@ from dcpred_tasks.schema.column import (
     without,
 )
 from dcpred_tasks.schema.schema import Schema
+from dcpred_tasks.schema.unknown_categories import unknown_in, unknown_remark
 
 FRAMES = ("pandas.DataFrame", "polars.DataFrame", "pyarrow.Table")
 ARROW_NUMBERS = ("int", "uint", "float", "double", "halffloat")  # prefixes of names of types
-MOSTLY = 0.5  # warns above this share of unknown values of a column
 _calls: dict[str, Any] = {}  # calls that warned in this process, with their object on the scheduler
 MISSING = ("NAType", "NaTType", "NoneType")  # types of missing values of pandas and Python
 
@@ -272,12 +273,12 @@ def encode_frame(schema: Schema, X: Any, *, warns: bool | str = False) -> FloatA
     """Rows of features, float64 (n, n_features), of a frame whose columns may be in any order. Raises
     DataError for a missing or further column, or for values that the schema does not accept.
 
-    warns  whether to warn of columns with mostly unknown categories; for one part of many the name of the
-           call, which warns once
+    warns  whether to warn of columns with many unknown categories, or misspelt ones; for one part of many the
+           name of the call, which warns once
     """
     check_frame(schema, X)
     out = np.empty((len(X), len(schema.features)), ACC_DTYPE)
-    unknown: list[str] = []
+    unknown: list[Remark] = []
     for column, span in schema.spans:
         cells = without(frame_cells(X, column.name), schema.gap_texts)
         if not isinstance(column, Category):
@@ -285,17 +286,11 @@ def encode_frame(schema: Schema, X: Any, *, warns: bool | str = False) -> FloatA
             continue
         positions = column.positions(cells)
         out[:, span] = column.at(positions)
-        rows = np.flatnonzero(positions == column.other)
-        if warns and len(rows) > MOSTLY * np.count_nonzero(positions != column.gap):
-            value = cells.values[rows[0]]
-            level = cells.levels[int(value)] if cells.levels else value
-            share = len(rows) / np.count_nonzero(positions != column.gap)
-            unknown.append(f"{share:.0%} of the values of {column.name!r} ({str(level)[:60]!r})")
+        n = int(np.count_nonzero(positions != column.gap))
+        if warns and (its := unknown_in(column, cells, positions)) and its.is_noticeable(n):
+            unknown.append(unknown_remark(its, f"{column.name} in {its.rows / n:.0%} of its values", n))
     if unknown and (not isinstance(warns, str) or _is_first(warns)):
-        _warn(
-            f"X holds categories that the model was not trained on: {'; '.join(unknown)}. They are treated as"
-            " rare ones. Check spelling and case."
-        )
+        _warn(" | ".join(each.text for each in unknown))
     return out
 
 
@@ -317,7 +312,7 @@ def _is_first(call: str) -> bool:
 def _warn(message: str) -> None:
     """Warn the caller; on a worker of Dask its client, too."""
     warn = getattr(sys.modules.get("distributed.worker"), "warn", warnings.warn)
-    warn(message, UserWarning, stacklevel=4)
+    warn(message, DataWarning, stacklevel=4)
 
 
 def _listed(names: Sequence[Any]) -> str:

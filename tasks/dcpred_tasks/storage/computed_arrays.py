@@ -49,6 +49,10 @@ class ComputedStore(Store):
         """A digest that changes with the values of these arrays in these rows."""
         raise NotImplementedError
 
+    def unknown_categories(self, X: NDArray[Any], start: int) -> list[Any]:
+        """The categories that no schema knows, of rows that were read from row `start` on."""
+        raise NotImplementedError
+
     def changes(self, start: int, stop: int) -> list[int]:
         """When anything about each file of these rows changed, in nanoseconds since 1970 by the clock of its
         disk, which no user can set; none where tags of a store identify the content.

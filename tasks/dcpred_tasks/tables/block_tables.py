@@ -17,9 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zarr
+from numpy.typing import NDArray
 
 from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, Ids
 from dcpred_tasks.artifacts.commit_records import ScoreRun, read_record
+from dcpred_tasks.artifacts.repeats import hashes_of_ids
+from dcpred_tasks.artifacts.trained_rows import Hashes
 from dcpred_tasks.errors import DataError, MissingChunkError, SettingsError, doubled
 from dcpred_tasks.scoring.outputs import STATUS, Values
 from dcpred_tasks.storage import stored_chunks, zarr_arrays
@@ -186,6 +189,26 @@ class RowIds:
         """A digest of the ids that were read last."""
         return digest_ids(self.columns)
 
+    def hashes(self) -> Hashes:
+        """Hashes of the ids that were read last, without missing ones."""
+        return hashes_of_ids([_id_values(self.columns[name]) for name in sorted(self.columns)])
+
+
+def _id_values(column: Any) -> tuple[NDArray[Any] | list[bytes], NDArray[np.bool_]]:
+    """Values of ids, as numbers or text, and where they are known."""
+    there = np.asarray(column.is_valid())
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        return column.fill_null(0).to_numpy(zero_copy_only=False), there
+    return _as_bytes(column).fill_null(b"").to_pylist(), there
+
+
+def _as_bytes(column: Any) -> Any:
+    kind = column.type
+    is_bytes = (
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    )
+    return (column if is_bytes else column.cast(pa.large_string())).cast(pa.large_binary())
+
 
 def digest_ids(columns: Mapping[str, pa.Array]) -> str:
     """A digest of the ids of rows, the same for every version of pyarrow."""
@@ -193,10 +216,8 @@ def digest_ids(columns: Mapping[str, pa.Array]) -> str:
     for name in sorted(columns):
         column = columns[name]
         kind = column.type
-        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
-            column = column.cast(pa.large_binary())
-        elif not pa.types.is_integer(kind) and not pa.types.is_floating(kind):
-            column = column.cast(pa.large_string()).cast(pa.large_binary())
+        if not pa.types.is_integer(kind) and not pa.types.is_floating(kind):
+            column = _as_bytes(column)
         parts += [f"{name} {kind}\n".encode(), np.asarray(column.is_valid())]
         if pa.types.is_large_binary(column.type):
             texts = [text for text in column.to_pylist() if text is not None]

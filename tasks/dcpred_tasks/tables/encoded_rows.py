@@ -15,12 +15,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dcpred_tasks.artifacts.followed_schema import schema_to_follow
+from dcpred_tasks.dtypes import IntArray
 from dcpred_tasks.errors import DamagedChunkError, DataError
 from dcpred_tasks.input_kinds import refuse_rounded
 from dcpred_tasks.process import memory_bytes
-from dcpred_tasks.schema.column import Column, Id, Target
+from dcpred_tasks.schema.column import Category, Column, Id, Means, Target
 from dcpred_tasks.schema.inference import can_be_kept
 from dcpred_tasks.schema.schema import ATTRIBUTE, IDS_ATTRIBUTE, Schema
+from dcpred_tasks.schema.unknown_categories import UnknownCategories, joined, unknown_in
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import TableAddress, absolute
 from dcpred_tasks.storage.computed_arrays import ComputedStore, check_room, refuse_changed
@@ -34,6 +36,7 @@ from dcpred_tasks.tables.arrow_columns import (
     refuse_rounded_decimals,
     remedy,
     text_values,
+    whole_array,
 )
 from dcpred_tasks.tables.sources import open_source
 from dcpred_tasks.tables.stored_tables import (
@@ -250,6 +253,28 @@ class EncodedTable(ComputedStore):
             for _, group in self.reader.overlapping(start, stop)
         )
         return digest("\n".join(lines).encode())
+
+    def unknown_categories(self, X: NDArray[Any], start: int) -> list[UnknownCategories]:
+        names = tuple(self.table.features)
+        return joined(
+            unknown
+            for column, span in self.table.schema.spans
+            if isinstance(column, Category) and not isinstance(column, Means)
+            for number, rows in self._rows_by_group(np.flatnonzero(X[:, span.start] == column.other) + start)
+            for unknown in [self._unknown(column, self.reader.columns(number, names)[column.name], rows)]
+            if unknown is not None
+        )
+
+    def _rows_by_group(self, rows: IntArray) -> Iterator[tuple[int, IntArray]]:
+        """The numbers of row groups of ascending rows, and these rows, counted within the group."""
+        if len(rows):
+            for number, group in self.reader.overlapping(int(rows[0]), int(rows[-1]) + 1):
+                low, high = np.searchsorted(rows, (group.start, group.stop))
+                yield number, rows[low:high] - group.start
+
+    def _unknown(self, column: Category, values: Any, rows: IntArray) -> UnknownCategories | None:
+        cells = arrow_cells(whole_array(values.take(rows)), column.name, "", self.table.schema.gap_texts)
+        return unknown_in(column, cells, np.full(len(rows), column.other))
 
     def changes(self, start: int, stop: int) -> list[int]:
         files = {group.footer.file: None for _, group in self.reader.overlapping(start, stop)}

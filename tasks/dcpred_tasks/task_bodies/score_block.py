@@ -15,12 +15,15 @@ from numpy.typing import NDArray
 from dcpred_tasks.artifacts.block_files import ZARR, Ids
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun, commit, record_bytes
 from dcpred_tasks.artifacts.model_artifact import Artifact, open_artifact
+from dcpred_tasks.artifacts.repeats import HashSample
 from dcpred_tasks.dtypes import LEAF_DTYPE, NO_LEAF, STATUS_DTYPE, Status
 from dcpred_tasks.errors import DamagedChunkError, DataError, MissingChunkError, ModelFormatError
 from dcpred_tasks.input_kinds import check_exact_rows
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.feature_names import feature_names
 from dcpred_tasks.process import ReusedBuffer, cpu_name, one_thread, peak_memory_bytes, process_name
+from dcpred_tasks.result_fields import document_of
+from dcpred_tasks.schema.unknown_categories import UnknownCategories, joined
 from dcpred_tasks.scoring.labels import RawScores, scale_scorer, score_with_leaves, typicality_scorer
 from dcpred_tasks.scoring.outputs import OutputColumn, encode_outputs, needed
 from dcpred_tasks.scoring.scorer import check_arithmetic, warm_up
@@ -43,6 +46,8 @@ from dcpred_tasks.task_bodies.block_artifacts import BlockWriter, block_artifact
 from dcpred_tasks.task_bodies.chunk_threads import AHEAD, prefetched
 from dcpred_tasks.task_bodies.zarr_chunks import digest_values, output_arrays, read_stored
 
+# In the statistics of commit records: unknown categories, samples of hashes of rows and of ids.
+UNKNOWN, ROWS, IDS = "unknown", "rows", "ids"
 LISTED_ROWS = 100  # most bad rows that a commit record names
 
 _rows_buffer = ReusedBuffer()
@@ -93,7 +98,8 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
     model = open_model(run.model, run.model_hash)
     check_arithmetic(run.arithmetic, *models_that_score(model, run.columns))
     source = open_array(run.x, of=run.reading)
-    if run.input is not None and (store := computed(source)) is not None:
+    store = computed(source)
+    if run.input is not None and store is not None:
         store.check_identity(run.input)
     retrying = Retrying()
     room = rows_room(run, source)
@@ -117,6 +123,7 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
                 lost.append(str(error))
             if ids is not None:
                 retrying(partial(ids.read, start, stop))
+                draft.add_ids(ids)
             check_exact_rows(X, names)
             if run.tables or run.input is not None:  # another run of it may have to be recognised
                 draft.inputs.append(_rows_digest(X, ids))
@@ -127,6 +134,8 @@ def score_block(run: ScoreRun, block: int, quarantine: bool = False) -> CommitRe
                 scored = _score(model, X, given_up, run.columns)
             clock = draft.lap("score", clock)
             draft.observe(start, scored.status, scored)
+            if store is not None and given_up is None:
+                draft.unknown += store.unknown_categories(X, start)
             clock = draft.lap("statistics", clock)
             for writer in writers:
                 writer.add(start, scored.values)
@@ -221,6 +230,13 @@ class RecordDraft:
         self.counts = np.zeros(max(Status) + 1, np.int64)
         self.bad_rows: list[tuple[int, int, int]] = []
         self.inputs: list[str] = []
+        self.unknown: list[UnknownCategories] = []
+        self.samples = {ROWS: HashSample(run.n_rows), **({IDS: HashSample(run.n_rows)} if run.ids else {})}
+
+    def add_ids(self, ids: Ids) -> None:
+        """The ids of rows, which were read last."""
+        if IDS in self.samples:
+            self.samples[IDS].add_hashes(ids.hashes())
 
     def lap(self, phase: str, since: float) -> float:
         now = time.perf_counter()
@@ -241,7 +257,14 @@ class RecordDraft:
             stride = self.run.stride or sample_stride(self.run.n_rows, self.run.block_rows)
             rows = sampled_positions(len(status), start, stride, self.run.sampling)
             self.statistics.observe(scored, rows)
+            ok = slice(None) if not len(bad) else status == Status.OK
+            self.samples[ROWS].add_rows(scored.X[ok], np.ascontiguousarray(scored.decision[ok, 0]))
         self.bad_rows += [(start + int(i), int(status[i]), int(j)) for i, j in zip(bad, feature, strict=True)]
+
+    def _compared(self) -> dict[str, Any]:
+        categories = document_of(joined(self.unknown))
+        samples = {name: sample.packed() for name, sample in self.samples.items()}
+        return samples | ({UNKNOWN: categories} if categories else {})
 
     def record(self, facts: dict[str, Any], retries: int = 0, quarantined: str = "") -> CommitRecord:
         """The record.
@@ -265,7 +288,12 @@ class RecordDraft:
             quarantined=quarantined,
             attempt=secrets.token_hex(8) if self.run.place.has_tags else "",
             input=digest("".join(self.inputs).encode()) if self.inputs else "",
-            statistics={**self.statistics.packed(), "seconds": self.seconds["statistics"], "cpu": cpu_name()},
+            statistics={
+                **self.statistics.packed(),
+                **self._compared(),
+                "seconds": self.seconds["statistics"],
+                "cpu": cpu_name(),
+            },
             **facts,
         )
 

@@ -99,6 +99,7 @@ def is_key(values: NDArray[np.generic], few: FloatArray) -> bool:
 
 COPIES, LEAST_SHARE, MOST_SHARE = 3, 5e-4, 0.25  # limits of a value that stands apart
 SPIKE, FEWEST_VALUES = 20, 20
+FAR, NEIGHBOURS = 5, 3  # interquartile ranges of the gap of a value that is not more frequent than these
 LAST_DAY = 2_932_896  # 9999-12-31
 NINES = tuple(10**n - 1 for n in range(3, 8))
 CODES = (-1, *(1 - 10**n for n in range(1, 8)), *NINES, 1e20, 1e30, LAST_DAY)  # usual for a missing value
@@ -127,12 +128,15 @@ def apart(values: FloatArray) -> list[float]:
     distinct, rows = np.unique(values, return_counts=True)
     enough = (rows >= max(COPIES, LEAST_SHARE * len(values))) & (rows <= MOST_SHARE * len(values))
     outliers = []
-    for at, ordered in ((0, distinct), (-1, distinct[::-1])):
+    for at, step in ((0, 1), (-1, -1)):
         if len(distinct) < 5 or not enough[at]:
             continue
+        ordered, copies = distinct[::step], rows[::step]
         gaps = np.abs(np.diff(ordered))
         low, high = np.quantile(values[values != ordered[0]], [0.25, 0.75])
-        if high > low and gaps[0] >= high - low and gaps[0] > 3 * np.median(gaps[1:]):
+        # The last of the round values in a tail is rarer than those before it.
+        least = (high - low) * (1 if copies[0] > copies[1 : 1 + NEIGHBOURS].max() else FAR)
+        if high > low and gaps[0] >= least and gaps[0] > 3 * np.median(gaps[1:]):
             outliers.append(float(ordered[0]))
     for code in CODES:
         at = int(np.searchsorted(distinct, code))
