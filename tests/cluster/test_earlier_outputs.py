@@ -37,7 +37,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     for path in (copy / "new.zarr").rglob("*"):
         os.utime(path, ns=(WRITTEN_NS, WRITTEN_NS))
     for name, value in CHUNKS.items():
-        monkeypatch.setattr(name, value)
+        monkeypatch.setattr(f"dcpred.execution.block_plan.{name}", value)
     return copy
 
 

@@ -433,7 +433,9 @@ def test_validate_shows_what_searches_foretold(tmp_path: Path, monkeypatch: pyte
         done = run("validate", data, "--by-group", "customer", "--folds", "2")
     assert done.exit_code == 0, done.output
     assert re.search("held out +whole groups of 'customer'", done.stdout)
-    *_, head, first, second, mean = done.stdout.strip().splitlines()
+    lines = done.stdout.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("fold 1"))
+    head, first, second, mean = lines[at - 1 : at + 3]
     assert head.split()[-1] == "predicted"
     assert [line[:6].strip() for line in (first, second, mean)] == ["fold 1", "fold 2", "mean"]
     assert all(line.count("%") >= 3 for line in (first, second, mean))

@@ -1,5 +1,6 @@
 """Files of Arrow and Delta tables are scored as Parquet is: the same bits, one version, one sentence."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,11 @@ def test_files_of_arrow_hold_the_same_rows(
     found = dcpred.evaluate(model, path, y="label", cost=False).as_dict()
     pq.write_table(TABLE, tmp_path / "t.parquet")
     same = dcpred.evaluate(model, tmp_path / "t.parquet", y="label", cost=False).as_dict()
-    assert {**found, "data": ""} == {**same, "data": ""}
+    for result in (found, same):
+        result["data"] = ""
+        for remark in result["remarks"]:
+            remark |= {"what": re.sub(r"\S+/t\.(feather|parquet)", "", remark["what"]), "file": ""}
+    assert found == same
 
 
 def test_folders_and_patterns_of_files_of_arrow(model: str, expected: Any, tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_of_several_classes_leaves_answer_with_a_rate_of_the_rare_one() -> None:
     p = classifier_with(class_weight="balanced", **given).fit(X, y).predict_proba(new)
     assert 0.02 < p[:, 2].mean() < 0.035
     assert np.unique(p[:, 2], return_counts=True)[1].max() < 0.005 * len(new)
-    assert roc_auc_score(true == 2, p[:, 2]) > 0.75
+    assert roc_auc_score(true == 2, p[:, 2]) > 0.72
     other = classifier_with(**{**given, "n_leaves": 8}).fit(X, y)
     balanced = classifier_with(class_weight="balanced", **{**given, "n_leaves": 8}).fit(X, y)
     means = [one.predict_proba(new).mean(axis=0) for one in (other, balanced)]

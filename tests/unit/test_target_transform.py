@@ -322,7 +322,7 @@ def test_the_hash_covers_the_transform(tmp_path: Path) -> None:
 def test_a_damaged_transform_is_refused(damage: object, folder: Path, tmp_path: Path) -> None:
     told = json.loads((folder / "model/model.json").read_text())
     assert told["version"] == 10
-    assert told["model"]["target"]["shift"] > 0
+    assert told["model"]["target"]["shift"] != 0
     told["model"]["target"] = damage
     told["hash"] = digest_json(told["model"])
     (tmp_path / "model").mkdir()
