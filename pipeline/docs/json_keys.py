@@ -39,7 +39,7 @@ from dcpred_tasks.scoring.drift_fields import Drift
 
 KEY = re.compile("[a-z]+[a-z0-9]*(_[a-z0-9]+)*")
 TYPES = {dict: "object", list: "list", str: "text", bool: "true or false", int: "integer", float: "number"}
-TYPES[type(None)] = "null"
+TYPES |= {type(None): "null", tuple: "list"}
 DAMAGE = 4  # exit code of damaged data
 BY = " by "  # The keys of an object come from the data: its meaning names what they are.
 # Several blocks of few rows, and a short demonstration.

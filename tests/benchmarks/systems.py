@@ -162,7 +162,7 @@ def groups(quick: bool) -> Iterator[Line]:
                 for tolerance in tolerances:
                     own = {"tolerance": tolerance} if tolerance else {}
                     machine = fitted(system, rows, gamma, C=1.0, size=size, **own)
-                    off = float(((machine.predict(test.X) - true) ** 2).mean())
+                    off = float(((machine.predict(test.X.astype(np.float64)) - true) ** 2).mean())
                     taken = seconds(lambda m=machine, t=test: m.predict(t.X))  # type: ignore[misc]
                     tau = f", τ = {tolerance:g}" if tolerance else ""
                     yield (

@@ -19,7 +19,7 @@ X = np.random.default_rng(0).normal(size=(120, 3))
 DCPredClassifier(n_leaves=1, landmarks=4)
 """,
     """
-model = DCPredClassifier(n_leaves=1, landmarks=4, verbose=1, random_state=0).fit(X, X[:, 0] > 0)
+model = DCPredClassifier(n_leaves=1, landmarks=4, verbose=1, random_state=0).fit(X, X.sum(axis=1) > 0)
 model
 """,
     """
