@@ -33,6 +33,7 @@ from dcpred.runs.manifest import Manifest
 from dcpred.serving.cost import Cost, CostParts
 from dcpred.training.column_report import Gaps, MapFacts
 from dcpred_tasks.artifacts.commit_records import CommitRecord, ScoreRun
+from dcpred_tasks.remarks import Remark
 from dcpred_tasks.result_fields import Key, keys_of
 from dcpred_tasks.schema.schema import SchemaDocument
 from dcpred_tasks.scoring.drift_fields import Drift
@@ -55,6 +56,7 @@ APART = {
     SchemaDocument: "Schema",
     ScoreRun: "Plan of a run",
     dcpred.TrainReport: "dcpred train",
+    Remark: "Remark",
 }
 
 
@@ -164,7 +166,7 @@ SECTIONS = (
     *(
         Section(title, (owner,))
         for owner, title in APART.items()
-        if owner in (Drift, CostParts, Gaps, MapFacts, SchemaDocument)
+        if owner in (Drift, CostParts, Gaps, MapFacts, SchemaDocument, Remark)
     ),
 )
 
@@ -191,9 +193,10 @@ class Keys:
         kind = TYPES[type(value)]
         if kind not in self.types.setdefault(path, []):
             self.types[path].append(kind)
-        if isinstance(value, dict) and (title := self.title(path)):
+        if isinstance(value, dict | list) and (title := self.title(path)):
             if not any(section.title == title and section.examples for section in SECTIONS):
-                self.shared[title].add(value)
+                for document in value if isinstance(value, list) else [value]:
+                    self.shared[title].add(document)
         elif isinstance(value, dict) and self._has(path):
             self.add(value, path)
         elif isinstance(value, list):
@@ -298,7 +301,7 @@ def declared(owner: type) -> dict[str, list[str]]:
             hint = hints[name]
             parts = get_args(hint) if get_origin(hint) is UnionType else (hint,)
             classes[name] = [TYPES[get_origin(part) or part] for part in parts]
-            if key.of:
+            if key.of and key.of not in APART:
                 classes |= {f"{name}[].{inner}": kinds for inner, kinds in declared(key.of).items()}
     return classes
 

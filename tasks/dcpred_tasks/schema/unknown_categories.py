@@ -21,10 +21,11 @@ MANY = 0.1  # share of the rows, above which they are noticeable
 class UnknownCategories:
     """The rows of a column with categories that it does not know."""
 
-    column: str = result_field("Name of the column.")
-    rows: int = result_field("Number of these rows.")
+    column: str = result_field("Name of the column.", when="unknown categories")
+    rows: int = result_field("Number of these rows.", when="unknown categories")
     examples: dict[str, str] = result_field(
-        'Some of the categories, with the known one that each resembles; "" if it resembles none.'
+        'Some of the categories, with the known one that each resembles; "" if it resembles none.',
+        when="unknown categories",
     )
 
     def text(self, subject: str) -> str:
