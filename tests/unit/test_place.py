@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from dcpred.runs.record_cache import CachedRecords, read_records
 from dcpred_tasks.artifacts.commit_records import ScoreRun, list_records
 from dcpred_tasks.errors import ResourceError
 from dcpred_tasks.storage.addressed_arrays import open_group
+from dcpred_tasks.storage.atomic_files import write_bytes
 from dcpred_tasks.storage.bucket import IN_MEMORY, Bucket, same_tag
 from dcpred_tasks.storage.object_arrays import arrays_store
 from dcpred_tasks.storage.place import Folder, open_place
@@ -279,6 +281,28 @@ class PlaceContract:
 
         at_once([count] * 4)
         assert int(data(place, "counter").split()[0]) == 4 * TIMES
+
+
+def test_threads_of_a_folder_replace_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that waits for the lock of another is not let through because this process has it."""
+    place = Folder(tmp_path)
+    place.write("counter", b"0")
+    stored = place.read("counter")
+    assert stored is not None
+    second: list[str | None] = []
+    thread = Thread(target=lambda: second.append(place.replace("counter", b"2", stored.tag)))
+
+    def while_another_replaces(path: Path, data: bytes) -> None:
+        if thread.ident is None:
+            thread.start()
+            thread.join(0.5)
+        write_bytes(path, data)
+
+    monkeypatch.setattr("dcpred_tasks.storage.place.write_bytes", while_another_replaces)
+    assert place.replace("counter", b"1", stored.tag) is not None
+    thread.join()
+    assert second == [None]
+    assert data(place, "counter") == b"1"
 
 
 class StoreContract(PlaceContract):

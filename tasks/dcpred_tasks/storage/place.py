@@ -144,7 +144,7 @@ class Folder:
 
     def replace(self, name: str, data: bytes, tag: str) -> str | None:
         path = self.path / name
-        guard = nullcontext() if name in self._guarded else self.guarded(name, inf)
+        guard = nullcontext() if name in self._guarded else self._locked(name, inf)
         with guard, resource_errors(path):
             stored = self.read(name)
             if stored is None or stored.tag != tag:
@@ -154,20 +154,28 @@ class Folder:
 
     @contextmanager
     def guarded(self, name: str, seconds: float = 0.0, *, shared: bool = False) -> Iterator[bool | None]:
-        """Guarded by the lock of a file beside it."""
+        """Guarded by the lock of a file beside it. Threads of this folder may then replace the object."""
+        with self._locked(name, seconds, shared=shared) as locked:
+            replaces = locked is not None and not shared
+            if replaces:
+                self._guarded.add(name)
+            try:
+                yield locked
+            finally:
+                if replaces:
+                    self._guarded.discard(name)
+
+    @contextmanager
+    def _locked(self, name: str, seconds: float, *, shared: bool = False) -> Iterator[bool | None]:
+        """With the lock, which also keeps other threads out that take it."""
         path = self.path / name
         with resource_errors(path):
             if path.is_symlink() and not shared:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
             file, locked = _locked(path.with_name(f".{path.name}.guard"), seconds, shared)
-        replaces = locked is not None and not shared
         try:
-            if replaces:
-                self._guarded.add(name)
             yield locked
         finally:
-            if replaces:
-                self._guarded.discard(name)
             if file is not None:
                 os.close(file)
 
