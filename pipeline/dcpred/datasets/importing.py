@@ -32,7 +32,6 @@ from dcpred.datasets.array_sources import (
 from dcpred.datasets.array_sources import held as held_chunks
 from dcpred.datasets.containers import Container, ZarrGroup, container
 from dcpred.datasets.encoded_table import encoded_table, table_like
-from dcpred.datasets.part_files import record_passed_over
 from dcpred.datasets.schema_text import WIDEST, schema_texts
 from dcpred.datasets.sparse import DENSE_LIMIT, GIB, read_svmlight
 from dcpred.datasets.table import Table, damaged
@@ -85,7 +84,7 @@ from dcpred_tasks.tables.sources import (
     is_read_in_place,
     open_source,
 )
-from dcpred_tasks.tables.table_files import COMPRESSED, CsvTable
+from dcpred_tasks.tables.table_files import COMPRESSED, CsvTable, passed_over
 from dcpred_tasks.tables.table_source import ReadOptions, TableRows
 
 ZARR = (".zarr",)
@@ -606,7 +605,7 @@ def import_data(
     """
     options = {name: value for name, value in locals().items() if name not in OF_WRITING}
     if isinstance(source, str | Path):
-        record_passed_over(source)
+        add_remarks(*passed_over(source))
     check_writable(dest, "data")
     dest = str(dest)
     place = open_place(dest)

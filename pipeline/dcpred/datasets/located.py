@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import zarr
 
-from dcpred.datasets.part_files import record_passed_over
+from dcpred.public.remarks import add_remarks
 from dcpred.serving.served_model import ServedModel
 from dcpred_tasks.artifacts.data_schema import find_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact
@@ -20,6 +20,7 @@ from dcpred_tasks.errors import DataError, RefusedError
 from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import Address, absolute
 from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.tables.table_files import passed_over
 
 A = TypeVar("A", bound=Address)
 
@@ -80,7 +81,7 @@ def located(
         data = zarr_arrays.address_of(data)
     if isinstance(data, str | Path):
         check_names(y=y, sample_weight=weight)
-        record_passed_over(data)
+        add_remarks(*passed_over(data))
         target = "" if y is None else find(data, y)
         yield Addresses(find(data, x), target, None if weight is None else find(data, weight))
         return

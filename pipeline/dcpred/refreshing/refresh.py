@@ -30,7 +30,6 @@ from typing import Any
 import zarr
 
 from dcpred.datasets.located import address_of_model
-from dcpred.datasets.part_files import record_passed_over
 from dcpred.execution.events import by_name, is_heard, record_event
 from dcpred.execution.lease import Lease, acquire_lock, lock_holder
 from dcpred.execution.pools import started_once
@@ -62,6 +61,7 @@ from dcpred_tasks.storage import zarr_arrays
 from dcpred_tasks.storage.addresses import Address, absolute, as_arguments, lasting
 from dcpred_tasks.storage.patterns import is_pattern
 from dcpred_tasks.storage.place import open_place
+from dcpred_tasks.tables.table_files import passed_over
 from dcpred_tasks.task_bodies.score_block import models_that_score
 
 
@@ -266,7 +266,7 @@ def _stored(data: Any, x: str, model: str | Path) -> Address:
     if isinstance(data, zarr.Group):
         data = zarr_arrays.address_of(data)
     if isinstance(data, str | Path):
-        record_passed_over(data)
+        add_remarks(*passed_over(data))
         return str(data) if is_pattern(str(data)) else find_rows(data, x, model)
     raise DataError(
         f"Cannot refresh from a value of type {type(data).__name__}: it is not stored. Pass the path or"

@@ -4,6 +4,7 @@ Everything that reads an array of Zarr reads these, too. `read_rows` takes rows 
 """
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from typing import Any
 
@@ -34,20 +35,20 @@ class ComputedStore(Store):
         self.metadata = group.store_path.store
         self.arrays: Mapping[str, zarr.Array[Any]] = dict(group.arrays())
 
+    @abstractmethod
     def rows(self, name: str, start: int, stop: int, room: NDArray[Any] | None = None) -> NDArray[Any]:
         """Rows start to stop of an array.
 
         room  an optional buffer, as for `read_rows`
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def form(self, names: Collection[str]) -> str:
         """What decides the values of these arrays in every row, besides their metadata."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fingerprint(self, start: int, stop: int, names: Collection[str]) -> str:
         """A digest that changes with the values of these arrays in these rows."""
-        raise NotImplementedError
 
     def unknown_categories(self, X: NDArray[Any], start: int) -> list[Any]:
         """The categories that no schema knows, of rows that were read from row `start` on."""

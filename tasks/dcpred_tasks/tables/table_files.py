@@ -135,13 +135,13 @@ PARTS = re.compile(r"\.(parquet|arrow|feather|csv|tsv)\b|^_temporary", re.IGNORE
 MOST_LISTED = 10_000  # names that are compared with those of rows
 
 
-def passed_over(address: str | Path) -> Remark | None:
-    """A remark on files beside those of a table that may hold rows of it, by their names: unfinished ones,
-    hidden ones, and those of another format.
+def passed_over(address: str | Path) -> list[Remark]:
+    """At most one remark, on files beside those of a table that may hold rows of it, by their names:
+    unfinished ones, hidden ones, and those of another format.
     """
     where = str(address)
     if is_pattern(where) or is_rows(where) or not FileTable.is_at(where):
-        return None
+        return []
     base, names, listed = _names_of(where)
     every = _below(base) if listed is None else listed
     read = set(names)
@@ -151,9 +151,9 @@ def passed_over(address: str | Path) -> Remark | None:
         if name not in read and not any(map(HARMLESS.fullmatch, name.split("/"))) and PARTS.search(name)
     ]
     if not others:
-        return None
+        return []
     text = f"{listed_names(sorted(others), 3)} in {base} {'is' if len(others) == 1 else 'are'} ignored"
-    return remark("passed-over-files", text, file=base, share=None)
+    return [remark("passed-over-files", text, file=base)]
 
 
 def _below(folder: str) -> Iterator[str]:
