@@ -35,6 +35,7 @@ from dcpred_tasks.errors import RefusedError, ResourceError, SettingsError
 from dcpred_tasks.model import compact_model
 from dcpred_tasks.scoring import scorer
 from dcpred_tasks.training import compiled_refinement, refinement
+from dcpred_tasks.training.compiled_refinement import PredictionArguments, Predictions
 from support import processes
 from support.caches import with_cache
 from support.models import random_model
@@ -442,6 +443,15 @@ def test_words_are_what_lies_in_memory() -> None:
 def test_other_types_have_another_description() -> None:
     values = [1, 1.0, True, np.float32(1), np.zeros(1), np.zeros(1, np.float32)]
     assert len({native_modules.described(value) for value in values}) == len(values)
+    assert len({native_modules.words_and_kinds(value)[1] for value in values}) == len(values)
+
+
+def test_arguments_of_other_types_are_refused_after_good_ones() -> None:
+    k = np.zeros(0, np.float32)
+    good = Predictions(1, k, k, np.zeros(0), np.ones(1), np.empty(0))
+    machine_code.prepared(REFINEMENT, PredictionArguments(good))()
+    with pytest.raises(RefusedError, match="other arguments"):
+        machine_code.prepared(REFINEMENT, PredictionArguments(good._replace(squares=np.zeros(0))))
 
 
 # -- in processes of their own -------------------------------------------------------------------------------

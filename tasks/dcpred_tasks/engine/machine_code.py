@@ -22,7 +22,13 @@ import numpy as np
 
 from dcpred_tasks.engine import tiles
 from dcpred_tasks.engine.compiler import CompilerError, Turn, errors_of_llvm
-from dcpred_tasks.engine.native_modules import ENGINE, NAMES_OF_FUNCTIONS, Bitcode, described, words
+from dcpred_tasks.engine.native_modules import (
+    ENGINE,
+    NAMES_OF_FUNCTIONS,
+    Bitcode,
+    described,
+    words_and_kinds,
+)
 from dcpred_tasks.errors import RefusedError, ResourceError, SettingsError
 from dcpred_tasks.process import NON_BLOCKING, at_fork, lock_file, user_number
 
@@ -571,10 +577,16 @@ def check_taken(of: Bitcode, arguments: tuple[Any, ...]) -> None:
         raise RefusedError(f"Cannot use {of.name}.bc: it was made for other arguments. {of.remake}.")
 
 
+_TAKEN: set[tuple[Any, ...]] = set()  # kinds of arguments that were compared with those of bitcode
+
+
 def prepared(of: Bitcode, arguments: tuple[Any, ...]) -> Callable[[], None]:
     """Compiled code with its arguments, to be run as often as needed while these live."""
-    check_taken(of, arguments)
-    block = np.array(words(arguments), np.int64)
+    numbers, kinds = words_and_kinds(arguments)
+    if kinds not in _TAKEN:
+        check_taken(of, arguments)
+        _TAKEN.add(kinds)
+    block = np.array(numbers, np.int64)
     function = own_code(of).entry(NAMES_OF_FUNCTIONS[type(arguments)])
 
     def run() -> None:
