@@ -1,10 +1,21 @@
-"""Random oblivious trees, and the definition of how one is grown."""
+"""Random oblivious trees, and the definition of how they are grown."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import FloatArray, IntArray
 from dcpred_tasks.model.oblivious_trees import NEVER, ObliviousTrees
+from dcpred_tasks.row_sampling import row_hash
+from dcpred_tasks.training.losses import Huber, Loss, residual_size
+from dcpred_tasks.training.settings import Settings
+from dcpred_tasks.training.tree_boosting import (
+    MOST_SKETCHED,
+    ROBUST_STEPS,
+    ROW_SHARE,
+    SETTLED_TREES,
+    Trees,
+    boosting_of,
+)
 
 
 def random_trees(
@@ -33,37 +44,77 @@ def random_trees(
     )
 
 
-def grown(
-    bins: NDArray[np.uint8],
-    whole: IntArray,
-    rows: IntArray,
-    columns: IntArray,
-    depth: int,
+def check_boosting(
+    columns: NDArray[np.uint8],
+    goal: FloatArray,
+    weight: FloatArray,
+    loss: Loss,
+    settings: Settings,
+    trees: Trees,
+) -> None:
+    """Each tree asks one of the best questions about the gradients that those before it leave, and has the
+    leaf values of Newton's method, as training/tree_boosting.py says; rows (n, n_outputs) all teach.
+    """
+    n, n_outputs = goal.shape
+    f = np.tile(trees.bias, (n, 1))
+    ridge = boosting_of(columns, goal, weight, loss, settings, np.arange(n), np.arange(0)).ridge
+    for number, (values, feature, least) in enumerate(zip(*trees[:3], strict=True)):
+        if isinstance(loss, Huber) and number % SETTLED_TREES == 0:
+            loss = loss.for_size(residual_size(goal - f, weight))
+        slope, curvature = (part * weight[:, None] for part in (loss(f, goal)[1], loss.curvature(f, goal)))
+        draws = row_hash(np.arange(n), settings.seed + 13 + number).astype(float) / 2.0**64
+        rows = np.flatnonzero(draws < ROW_SHARE) if (draws < ROW_SHARE).any() else np.arange(n)
+        followed = _followed(slope[rows], curvature[rows], settings.seed + 17 + number)
+        _check_questions(columns[:, rows], *followed, feature, least, ridge)
+        leaf = (1 << np.arange(len(feature))) @ (columns[feature] >= least[:, None])
+        expected = np.zeros(values.shape)
+        for step in range(ROBUST_STEPS if isinstance(loss, Huber) else 1):
+            if step:
+                moved = f + expected[:, leaf].T
+                slope, curvature = loss(moved, goal)[1] * weight[:, None], loss.curvature(moved, goal)
+                curvature = curvature * weight[:, None]
+            g, h = (
+                np.array([np.bincount(leaf, part[:, k], values.shape[1]) for k in range(n_outputs)])
+                for part in (slope, curvature)
+            )
+            expected -= g / (h + ridge)
+        scale = max(float(np.abs(goal - f).max()), 1.0)
+        np.testing.assert_allclose(values, settings.tree_rate * expected, rtol=1e-3, atol=1e-5 * scale)
+        f += values[:, leaf].T
+
+
+def _followed(slope: FloatArray, curvature: FloatArray, seed: int) -> tuple[FloatArray, FloatArray]:
+    """Slopes and curvatures of the outputs that questions follow: all, or random sums of many."""
+    k = slope.shape[1]
+    if k <= MOST_SKETCHED:
+        return slope, curvature
+    signs = 2.0 * (row_hash(np.arange(k * MOST_SKETCHED), seed) & np.uint64(1)).astype(float) - 1.0
+    total = np.repeat(curvature.mean(axis=1, keepdims=True), MOST_SKETCHED, axis=1)
+    return slope @ signs.reshape(k, MOST_SKETCHED) / np.sqrt(k), total
+
+
+def _check_questions(
+    columns: NDArray[np.uint8],
+    slope: FloatArray,
+    curvature: FloatArray,
+    feature: NDArray[np.int32],
+    least: NDArray[np.uint8],
     ridge: float,
-) -> tuple[list[int], list[int]]:
-    """Features and bins of the questions of a tree, by whole gradients (n_rows, n_outputs, 2)."""
-    leaf, asked, least = np.zeros(len(bins), np.int64), [], []
-    n_bins = -(-(int(bins.max()) + 1) // 16) * 16
+) -> None:
+    """The question of each level gains, but for rounding, as much as any after those above it."""
+    leaf = np.zeros(columns.shape[1], np.int64)
+    for level, (asked, bin_) in enumerate(zip(feature, least, strict=True)):
 
-    def score(below: FloatArray, total: FloatArray) -> FloatArray:
-        g, h = below
-        other = total - below
-        return g * g / (h + ridge) + other[0] * other[0] / (other[1] + ridge)
+        def gain(yes: NDArray[np.bool_], leaf: IntArray = leaf, level: int = level) -> float:
+            numbers = leaf | yes.astype(np.int64) << level
+            sums = [
+                np.array([np.bincount(numbers, column, 2 << level) for column in part.T])
+                for part in (slope, curvature)
+            ]
+            return float((sums[0] ** 2 / (sums[1] + ridge)).sum())
 
-    for level in range(depth):
-        gains = np.zeros((len(columns), n_bins))
-        for number in range(1 << level):
-            own = rows[leaf[rows] == number]
-            for at, column in enumerate(columns):
-                for output in range(whole.shape[1]):
-                    sums = np.zeros((n_bins, 2), np.int64)
-                    np.add.at(sums, bins[own, column], whole[own, output])
-                    below = np.vstack([np.zeros(2, np.int64), np.cumsum(sums, axis=0)]).astype(float).T
-                    gains[at] += score(below[:, :-1], below[:, -1:])
-        best = int(gains.argmax())
-        if not gains.flat[best] > gains[0, 0]:
-            break
-        asked.append(int(columns[best // n_bins])), least.append(best % n_bins)
-        leaf |= (bins[:, asked[-1]] >= least[-1]).astype(np.int64) << level
-    rest = depth - len(asked)
-    return asked + rest * [int(columns[0])], least + rest * [NEVER]
+        none, chosen = gain(columns[0] < 0), gain(columns[asked] >= bin_)
+        best = max(gain(column >= b) for column in columns for b in range(int(column.max()) + 1))
+        assert chosen >= best - 1e-5 * best
+        assert chosen > none or bin_ == NEVER
+        leaf |= (columns[asked] >= bin_).astype(np.int64) << level

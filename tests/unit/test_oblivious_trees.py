@@ -38,22 +38,30 @@ from dcpred_tasks.model.oblivious_trees import NEVER, ObliviousTrees, bins_of, q
 from dcpred_tasks.result_fields import document_of
 from dcpred_tasks.row_sampling import row_hash
 from dcpred_tasks.scoring.scorer import score_rows
-from dcpred_tasks.training import term_fits
+from dcpred_tasks.training import term_fits, tree_boosting
 from dcpred_tasks.training.folds import FOLDS
 from dcpred_tasks.training.held_out import KERNEL_SHARES, HeldOut, shared
 from dcpred_tasks.training.leaf import Kernels, fit_leaf
-from dcpred_tasks.training.losses import Huber, Logistic, Quantile, Squares
+from dcpred_tasks.training.losses import Huber, Logistic, Loss, Quantile, Squares
 from dcpred_tasks.training.settings import make_settings
 from dcpred_tasks.training.survey import survey_rows
 from dcpred_tasks.training.term_fits import TermFit
-from dcpred_tasks.training.tree_boosting import BORDERS, HELD_SHARE, borders_of, fit_trees, growth_arguments
+from dcpred_tasks.training.tree_boosting import (
+    BORDERS,
+    HELD_SHARE,
+    PATIENCE,
+    boosted,
+    boosting_of,
+    borders_of,
+    fit_trees,
+)
 from support import processes
 from support.arm import check_arm
 from support.caches import with_cache
 from support.models import differences, random_model, random_rows
 from support.native import HERE, QUICK, check_made_anew, sanitized
 from support.terms import check_term
-from support.trees import grown, random_trees
+from support.trees import check_boosting, random_trees
 
 DTYPES = (np.float64, np.float32, np.float16, np.int64, np.int32, np.uint8, np.bool_)
 
@@ -123,7 +131,10 @@ CHECKED = (
 import dask.array as da
 import numpy as np
 from dcpred_tasks.engine import machine_code, tree_engine
-from dcpred_tasks.training.tree_boosting import growth_arguments
+from dcpred_tasks.training import tree_boosting
+from dcpred_tasks.training.losses import Huber, Logistic, Squares
+from dcpred_tasks.training.settings import make_settings
+from dcpred_tasks.training.tree_boosting import boosted, boosting_of
 from support.trees import random_trees
 
 machine_code.own_code = lambda of: native
@@ -131,14 +142,21 @@ rng = np.random.default_rng(0)
 for d, k, depth, borders, n in ((3, 1, 2, 7, 70), (20, 2, 8, 254, 9), (17, 1, 6, 30, 1)):
     trees, X = random_trees(0, d, k, 40, depth, borders), rng.normal(size=(n, d))
     assert (trees.engine(X) == trees.values(X)).all()
-    bins, rows = rng.integers(0, 30, (n, d)).astype(np.uint8), np.arange(n)
-    slope, curvature = rng.normal(size=(n, k)), rng.random((n, k))
-    handed = growth_arguments(bins, slope, curvature, rows, np.arange(d), depth, 1.0)
-    tree_engine.call(handed)
-    for name in ("histograms", "gains", "below") if n == 70 else ():
-        short = handed.room._replace(**{name: getattr(handed.room, name)[:-1]})
+for loss, d, k, depth, n in (
+    (Squares(), 3, 1, 2, 200), (Logistic(), 5, 1, 8, 9), (Logistic(), 4, 2, 3, 65),
+    (Logistic(), 4, 6, 4, 130), (Huber(), 17, 1, 6, 100),
+):
+    tree_boosting.HISTOGRAM_BYTES = 2**23 if d < 17 else 2**16
+    columns, goal = rng.integers(0, 30, (d, n)).astype(np.uint8), np.sign(rng.normal(size=(n, k)))
+    own, rows = make_settings({"trees": 3, "tree_depth": depth}), np.arange(n)
+    boosting = boosting_of(columns, goal, rng.random(n), loss, own, rows[n // 3 :], rows[: n // 3])
+    boosted(boosting, np.zeros(k), tree_engine.call)
+    for name in ("f", "histograms", "gains", "slope", "rows", "columns", "leaf") if n == 200 else ():
+        def shortened(given):
+            short = {name: getattr(given.room, name)[:-1]}
+            tree_engine.call(given._replace(room=given.room._replace(**short)))
         try:
-            tree_engine.call(handed._replace(room=short))
+            boosted(boosting, np.zeros(k), shortened)
             print(name)
         except IndexError:
             pass
@@ -274,30 +292,60 @@ def test_contributions_are_shapley_values() -> None:
 # -- training ------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=15, deadline=None)
+def boosting_parts(
+    seed: int, n: int, d: int, n_outputs: int, most: int, loss: Loss
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Bins, goals and weights."""
+    rng = np.random.default_rng(seed)
+    goal = rng.normal(size=(n, n_outputs))
+    if isinstance(loss, Logistic):
+        number = rng.integers(0, max(n_outputs, 2), (n, 1))
+        goal = 2.0 * (number == np.arange(max(n_outputs, 2))[-n_outputs:]) - 1.0
+    return rng.integers(0, most, (d, n)).astype(np.uint8), goal, rng.uniform(0.5, 2.0, n)
+
+
+@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 2**20),
     n=st.integers(1, 200),
     d=st.integers(1, 5),
-    n_outputs=st.integers(1, 3),
+    shape=st.sampled_from(
+        [(Squares(), 1), *((Logistic(), k) for k in (1, 2, 3, 4, 6)), (Huber(), 1), (Quantile(tilt=0.6), 1)]
+    ),
     depth=st.integers(1, 5),
     most=st.integers(1, 60),
 )
-def test_a_tree_grows_as_the_definition_says(
-    seed: int, n: int, d: int, n_outputs: int, depth: int, most: int
+def test_trees_grow_as_the_definition_says(
+    seed: int, n: int, d: int, shape: tuple[Loss, int], depth: int, most: int
 ) -> None:
-    rng = np.random.default_rng(seed)
-    bins = rng.integers(0, most, (n, d)).astype(np.uint8)
-    slope, curvature = rng.normal(size=(n, n_outputs)), rng.random((n, n_outputs))
-    rows, columns = rng.permutation(n)[: n // 2 + 1], np.sort(rng.permutation(d)[: d // 2 + 1])
-    handed = growth_arguments(bins, slope, curvature, rows, columns, depth, 1.0)
-    tree_engine.call(handed)
-    whole = handed.growth.gradient.reshape(n, n_outputs, 2).astype(np.int64)
-    feature, least = grown(bins, whole, rows, columns, depth, handed.growth.ridge)
-    assert handed.room.feature.tolist() == feature
-    assert handed.room.bin.tolist() == least
-    answers = bins[:, feature] >= np.array(least)
-    np.testing.assert_array_equal(handed.room.leaf, answers @ (1 << np.arange(depth)))
+    loss, n_outputs = shape
+    columns, goal, weight = boosting_parts(seed, n, d, n_outputs, most, loss)
+    own = make_settings({"trees": 12, "tree_depth": depth, "tree_rate": 0.3, "seed": seed})
+    boosting = boosting_of(columns, goal, weight, loss, own, np.arange(n), np.arange(0))
+    trees = boosted(boosting, goal.mean(axis=0), tree_engine.call)
+    assert len(trees.leaf) == 12
+    check_boosting(columns, goal, weight, loss, own, trees)
+
+
+@pytest.mark.parametrize("n_outputs", [1, 2, 6])
+def test_held_out_rows_choose_the_number_of_trees(n_outputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns, goal, weight = boosting_parts(0, 400, 4, n_outputs, 40, Logistic())
+    goal[columns[0] > 20] = goal[0]
+    own, rows = make_settings({"trees": 300, "tree_rate": 0.3}), np.arange(400)
+    boosting = boosting_of(columns, goal, weight, Logistic(), own, rows[100:], rows[:100])
+    trees = boosted(boosting, np.zeros(n_outputs), tree_engine.call)
+    numbers = (1 << np.arange(6)) @ (columns[trees.feature, :100] >= trees.bin[:, :, None])
+    steps = np.array([values[:, leaf].T for values, leaf in zip(trees.leaf, numbers, strict=True)])
+    losses = [weight[:100] @ Logistic()(f, goal[:100])[0].sum(axis=1) for f in np.cumsum(steps, axis=0)]
+    assert 1 < len(trees.leaf) < 300 - PATIENCE
+    assert int(np.argmin(losses)) == len(losses) - 1
+    monkeypatch.setattr(tree_boosting, "WORK_AT_ONCE", 1)
+    for array, other in zip(trees, boosted(boosting, np.zeros(n_outputs), tree_engine.call), strict=True):
+        np.testing.assert_array_equal(array, other)
+    monkeypatch.setattr(tree_boosting, "HISTOGRAM_BYTES", 3 * 48 * min(n_outputs, 4) * 2**8)
+    few = boosted(boosting, np.zeros(n_outputs), tree_engine.call)
+    assert max(len(np.unique(feature)) for feature in few.feature) < 4
+    assert len(np.unique(few.feature)) == 4
 
 
 @given(

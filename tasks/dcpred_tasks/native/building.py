@@ -19,7 +19,7 @@ from dcpred_tasks.engine import engine, layout, tree_engine  # noqa: F401 - decl
 from dcpred_tasks.engine.machine_code import fingerprint_of_sources
 from dcpred_tasks.engine.native_modules import ENGINE, FUNCTIONS, NATIVE, REFINEMENT, TREES, Bitcode
 from dcpred_tasks.model import feature_map, oblivious_trees
-from dcpred_tasks.training import compiled_start, lbfgs, tree_boosting  # noqa: F401 - declare what functions take
+from dcpred_tasks.training import compiled_start, lbfgs, losses, tree_boosting  # noqa: F401 - declare what functions take
 from dcpred_tasks.training.compiled_refinement import MOST_NEAR
 from dcpred_tasks.training.learned_scaling import SLOPE_DECAY, SQUARE_LEFT
 from dcpred_tasks.training.objective import NEARNESS
@@ -102,7 +102,13 @@ CONSTANTS = {
     | {"NEARNESS": NEARNESS, "MEAN_DECAY": MEAN_DECAY, "SQUARE_DECAY": SQUARE_DECAY, "TINY": TINY}
     | {"SLOPE_DECAY": SLOPE_DECAY, "SQUARE_LEFT": SQUARE_LEFT, "MOST_NEAR": MOST_NEAR},
     TREES: {"LANES": layout.LANES, "NEVER": oblivious_trees.NEVER, "MOST_DEPTH": oblivious_trees.MOST_DEPTH}
-    | vars(tree_engine),
+    | vars(tree_engine)
+    | {"SHARPNESS": losses.SHARPNESS, "NORMAL": losses.NORMAL, "ROBUST": losses.Huber.native}
+    | {
+        name: getattr(tree_boosting, name)
+        for name in ("ROW_SHARE", "PATIENCE", "MOST_SKETCHED", "WHOLE_BITS")
+    }
+    | {name: getattr(tree_boosting, name) for name in ("ROBUST_STEPS", "SETTLED_TREES")},
 }
 # Automatic vectorisation and unrolling come later, on the machine where the code runs.
 COMPILE = (

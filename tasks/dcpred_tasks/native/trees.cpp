@@ -1,4 +1,4 @@
-// Oblivious trees: the values of rows, and the questions of a new tree. engine/tree_engine.py explains the arrays of the first,
+// Oblivious trees: the values of rows, and boosting. engine/tree_engine.py explains the arrays of the first,
 // training/tree_boosting.py those of the second.
 //
 // 64 rows go through all trees together, with rows as lanes:
@@ -8,11 +8,10 @@
 //     for each tree: leaf number = Σ 2^level · [bin[feature of the level] ≥ its number]          # bytes
 //     for each output: sum += value[leaf number], in 16 bits                                     # a block's sum fits them
 //     totals += sums, in 32 bits
+#include "boosting.h"
 #include "elements.h"
-#include "growth.h"
 #include "permutes.h"
 
-typedef Lanes<uint8_t, STRIP_ROWS> Bytes;
 typedef Lanes<uint8_t, STRIP_ROWS / 2> HalfBytes;
 
 // -- bins -------------------------------------------------------------------------------------------------------------------
@@ -198,5 +197,5 @@ INLINE void value_rows(const Arguments &of) {
 
 extern "C" ENTRY int32_t tree_values(const Arguments *arguments) { GUARDED(value_rows(*arguments);) }
 
-// The questions of one tree, and the leaf numbers of all rows.
-extern "C" ENTRY int32_t grow(const GrowthArguments *arguments) { GUARDED(Growing{arguments->growth, arguments->room, {}, {}, {}}.run();) }
+// More trees of a boosting.
+extern "C" ENTRY int32_t boost(const BoostingArguments *arguments) { GUARDED(Booster{arguments->boosting, arguments->room, arguments->grown}.run();) }

@@ -9,7 +9,8 @@ gradients (Iosipoi and Vakhrushev 2022). Rows that are held out choose the numbe
 Rows and columns are drawn by hashes of their places: the same rows give the same trees.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
 from dcpred_tasks.engine.compiler import compiled
-from dcpred_tasks.engine.layout import LANES, aligned_empty
+from dcpred_tasks.engine.layout import LANES, STRIP_ROWS, aligned_empty
 from dcpred_tasks.engine.native_modules import TREES, taken_by
 from dcpred_tasks.model.oblivious_trees import NEVER, ObliviousTrees, bins_of, quantised, single
 from dcpred_tasks.row_sampling import row_hash
@@ -28,7 +29,6 @@ from dcpred_tasks.training.losses import (
     Logistic,
     Loss,
     loss_from_settings,
-    residual_size,
     weighted_quantile,
 )
 from dcpred_tasks.training.settings import Settings
@@ -42,60 +42,117 @@ MORE_TREES = 1.25  # All rows bear more trees, and labels improve after the loss
 ROW_SHARE = 0.8  # rows that choose the questions of a tree
 RIDGE = 1.0  # in rows of the largest curvature, about
 MOST_SKETCHED = 4  # outputs, or random sums of them, that questions follow
-MOST_COLUMNS, HISTOGRAM_BYTES = 2**10, 2**24  # columns of a tree, and memory of their histograms
+MOST_COLUMNS, HISTOGRAM_BYTES = 2**10, 2**23  # columns of a tree, and memory of their histograms
 WHOLE_BITS = 30
 ROBUST_STEPS = 4  # Steps of leaf values by a loss whose curvature is an upper bound.
-EVERY = slice(None)
+WORK_AT_ONCE, MOST_AT_ONCE = 2**27, 64  # rows × columns × outputs × trees of a call, and trees
 LARGEST = np.finfo(MODEL_DTYPE).max  # Larger values have the bin of this one.
 SETTLED_TREES = 10  # trees after which the width of a loss is measured again
 
 
-class Growth(NamedTuple):
-    """What a tree is grown from."""
+class Boosting(NamedTuple):
+    """What trees are fitted to. Rows that teach come first, then those that are held out, each padded to
+    strips of 64 with rows without a weight.
+    """
 
+    n_rows: int
+    """With padding."""
+    n_learning: int
+    """Rows that teach, without padding."""
+    n_held: int
+    """Rows that are held out, with padding."""
     n_features: int
     n_outputs: int
-    """Those that questions follow."""
     depth: int
-    n_bins: int
-    """Of a column, a multiple of 16."""
+    most: int
+    """Trees, at most."""
+    loss: int
+    """Loss.native."""
+    seed: int
+    rate: float
     ridge: float
-    """In units of `gradient`."""
     bins: NDArray[np.uint8]
-    """uint8 (n_rows · n_features,)."""
-    gradient: NDArray[np.int32]
-    """int32 (n_rows, n_outputs, 2): slope and curvature."""
-    columns: IntArray
-    """int64, the features that a tree may ask for."""
+    """uint8 (n_rows, n_features)."""
+    columns: NDArray[np.uint8]
+    """uint8 (n_features, n_rows), the same."""
+    n_bins: IntArray
+    """int64 (n_features,), of each column, multiples of 16."""
+    goal: SingleArray
+    """float32 (n_outputs, n_rows)."""
+    weight: SingleArray
+    """float32 (n_rows,)."""
+    loss_numbers: FloatArray
+    """float64, Loss.numbers; those of Huber for residuals of size 1."""
+    of_sums: FloatArray
+    """float64 (2,), the factors of random sums of slopes, and of curvatures."""
 
 
-class GrowthRoom(NamedTuple):
-    """The workspace of compiled code, and its results."""
+class BoostingRoom(NamedTuple):
+    """The state of a boosting, and the workspace of compiled code."""
 
+    reached: FloatArray
+    """float64 (2,), the least loss of rows that are held out, and the size of residuals."""
+    f: SingleArray
+    """float32 (n_outputs, n_rows), decision values."""
+    moved: SingleArray
+    """float32 (n_rows,), after a step of leaf values."""
+    slope: SingleArray
+    """float32 (n_outputs, n_rows)."""
+    curvature: SingleArray
+    """float32 (n_outputs, n_rows)."""
+    signs: NDArray[np.uint8]
+    """uint8 (n_outputs, MOST_SKETCHED), those of random sums; (0,) of few outputs."""
+    whole: IntArray
+    """int64 (n_rows, width), slopes and curvatures that questions follow, in halves of 64 bits."""
     rows: NDArray[np.int32]
-    """int32, the rows that choose the questions, in any order."""
+    """int32 (n_learning,), the rows that choose the questions, in any order."""
     back: NDArray[np.int32]
     """int32, of the same size."""
+    columns: IntArray
+    """int64 (n_features,), in any order: a tree may ask for the first ones."""
+    cell_at: IntArray
+    """int64, where the cells of each of these columns begin."""
     histograms: IntArray
-    """int64 (2^(depth − 1), n_columns, n_outputs, n_bins, 2)."""
-    gains: FloatArray
-    """float64 (n_columns, n_bins)."""
-    below: FloatArray
-    """float64 (2, n_bins)."""
-    feature: NDArray[np.int32]
-    """int32 (depth,)."""
-    bin: NDArray[np.uint8]
-    """uint8 (depth,); NEVER where no question divides more."""
+    """int64 (2^(depth − 1), cells of columns, width)."""
+    gains: SingleArray
+    """float32 (cells of columns, width)."""
     leaf: NDArray[np.uint8]
-    """uint8 (n_rows,), of all rows."""
+    """uint8 (n_rows,)."""
 
 
-@taken_by(TREES, "grow")
-class GrowthArguments(NamedTuple):
-    """The arguments of `grow` of native/trees.cpp."""
+class Grown(NamedTuple):
+    """The results of a call."""
 
-    growth: Growth
-    room: GrowthRoom
+    counts: IntArray
+    """int64 (2,), trees of all calls, and the number with the least loss."""
+    leaf: FloatArray
+    """float64 (n_trees, n_outputs, 2^depth), those of a call at most."""
+    feature: NDArray[np.int32]
+    """int32 (n_trees, depth)."""
+    bin: NDArray[np.uint8]
+    """uint8 (n_trees, depth); NEVER where no question divides more."""
+
+
+@taken_by(TREES, "boost")
+class BoostingArguments(NamedTuple):
+    """The arguments of `boost` of native/trees.cpp."""
+
+    boosting: Boosting
+    room: BoostingRoom
+    grown: Grown
+
+
+class Trees(NamedTuple):
+    """Trees of bins."""
+
+    leaf: FloatArray
+    """float64 (n_trees, n_outputs, n_leaves)."""
+    feature: NDArray[np.int32]
+    """int32 (n_trees, depth)."""
+    bin: NDArray[np.uint8]
+    """uint8 (n_trees, depth)."""
+    bias: FloatArray
+    """float64 (n_outputs,)."""
 
 
 def fit_trees(
@@ -117,8 +174,8 @@ def fit_trees(
         goal = 2.0 * (target[:, None] == np.arange(len(survey.classes))) - 1.0
         goal = goal if goal.shape[1] > 2 else goal[:, 1:]
     borders = [borders_of(X[:, feature]) for feature in range(X.shape[1])]
-    bins = np.stack([bins_of(X[:, f], edges) for f, edges in enumerate(borders)], axis=1)
-    leaf, feature, least, bias = _Boosting(bins, goal, weight, loss, settings).run()
+    columns = np.stack([bins_of(X[:, f], edges) for f, edges in enumerate(borders)])
+    leaf, feature, least, bias = _Boosting(columns, goal, weight, loss, settings).run()
     whole, scale, bias = quantised(leaf * spread, bias * spread + mean)
     return _in_used_borders(borders, feature, least, whole, scale, bias)
 
@@ -156,9 +213,9 @@ def machine_code() -> Any:
 
 @dataclass
 class _Boosting:
-    """Trees of binned rows (n, n_features): of goals (n, n_outputs), ±1 of classes or numbers."""
+    """Trees of bins (n_features, n): of goals (n, n_outputs), ±1 of classes or numbers."""
 
-    bins: NDArray[np.uint8]
+    columns: NDArray[np.uint8]
     goal: FloatArray
     weight: FloatArray
     loss: Loss
@@ -168,44 +225,22 @@ class _Boosting:
     def machine_code(self) -> Any:
         return compiled(machine_code, "grow trees", "or set trees=0, which trains without it")
 
-    def run(self) -> tuple[FloatArray, NDArray[np.int32], NDArray[np.uint8], FloatArray]:
-        """Leaf values (n_trees, n_outputs, n_leaves), features and bins (n_trees, depth), bias.
-
-        Where held-out rows show the best number of trees, MORE_TREES times as many are grown from all rows.
+    def run(self) -> Trees:
+        """Where held-out rows show the best number of trees, MORE_TREES times as many are grown from all
+        rows.
         """
         share = row_hash(np.arange(len(self.goal)), self.settings.seed + 11).astype(ACC_DTYPE) / 2.0**64
         held, most = np.flatnonzero(share < HELD_SHARE), self.settings.trees
         if len(held) >= FEWEST_HELD:
-            most = min(int(MORE_TREES * len(self._boosted(held, most)[0])), most)
+            most = min(int(MORE_TREES * len(self._boosted(held, most).leaf)), most)
         return self._boosted(held[:0], most)
 
-    def _boosted(
-        self, held: IntArray, most: int
-    ) -> tuple[FloatArray, NDArray[np.int32], NDArray[np.uint8], FloatArray]:
+    def _boosted(self, held: IntArray, most: int) -> Trees:
         """The same without some rows, which choose the number of trees."""
-        n, seed = len(self.goal), self.settings.seed
-        learns = np.setdiff1d(np.arange(n), held)
+        learns = np.setdiff1d(np.arange(len(self.goal)), held)
         bias = self._constant(learns)
-        f = np.tile(bias, (n, 1))
-        leaves, features, least, best, lowest = [], [], [], 0, np.inf
-        for number in range(most):
-            if number % SETTLED_TREES == 0:
-                self._settle(f, learns)
-            parts = self._gradient(f)
-            draws = row_hash(learns, seed + 13 + number).astype(ACC_DTYPE) / 2.0**64
-            rows = learns[draws < ROW_SHARE]
-            room = self._grown(*parts, rows if len(rows) else learns, number)
-            values = self._leaf_values(f, parts, room.leaf, learns)
-            f += values[:, room.leaf].T
-            leaves.append(values)
-            features.append(room.feature)
-            least.append(room.bin)
-            if len(held) and (judged := self._judged(f, held)) < lowest:
-                best, lowest = number + 1, judged
-            if len(held) and number + 1 - best >= PATIENCE:
-                break
-        used = slice(best if len(held) else None)
-        return np.array(leaves[used]), np.array(features[used]), np.array(least[used]), bias
+        boosting = boosting_of(self.columns, self.goal, self.weight, self.loss, self.settings, learns, held)
+        return boosted(boosting._replace(most=most), bias, self.machine_code.call)
 
     def _constant(self, rows: IntArray) -> FloatArray:
         """The best constant of some rows."""
@@ -218,113 +253,93 @@ class _Boosting:
             return np.array([weighted_quantile(goal[:, 0], weight, level)])
         return np.average(goal, axis=0, weights=weight)
 
-    def _settle(self, f: FloatArray, rows: IntArray) -> None:
-        """Measure the width of the loss by residuals."""
-        if isinstance(self.loss, Huber):
-            residual = self.goal[rows, 0] - f[rows, 0]
-            self.loss = self.loss.for_size(residual_size(residual, self.weight[rows]))
 
-    def _gradient(self, f: FloatArray, rows: IntArray | slice = EVERY) -> tuple[FloatArray, FloatArray]:
-        goal, weight = self.goal[rows], self.weight[rows, None]
-        return self.loss(f, goal)[1] * weight, self.loss.curvature(f, goal) * weight
+def boosting_of(
+    columns: NDArray[np.uint8],
+    goal: FloatArray,
+    weight: FloatArray,
+    loss: Loss,
+    settings: Settings,
+    learns: IntArray,
+    held: IntArray,
+) -> Boosting:
+    """What compiled code is given of bins (n_features, n), goals (n, n_outputs) and weights (n,)."""
+    places = [np.append(rows, np.zeros(-len(rows) % STRIP_ROWS, INDEX_DTYPE)) for rows in (learns, held)]
+    order = np.concatenate(places).astype(INDEX_DTYPE)
+    own_weight = weight[order].astype(MODEL_DTYPE)
+    own_weight[len(learns) : len(places[0])] = 0.0
+    own_weight[len(places[0]) + len(held) :] = 0.0
+    bins, n_outputs = columns[:, order], goal.shape[1]
+    numbers = loss.for_size(1.0).numbers() if isinstance(loss, Huber) else loss.numbers()
+    steep = SHARPNESS**2 * (4.0 if n_outputs == 1 else 1.0) if isinstance(loss, Logistic) else 2.0
+    return Boosting(
+        n_rows=len(order),
+        n_learning=len(learns),
+        n_held=len(places[1]),
+        n_features=len(columns),
+        n_outputs=n_outputs,
+        depth=settings.tree_depth,
+        most=settings.trees,
+        loss=loss.native,
+        seed=settings.seed,
+        rate=settings.tree_rate,
+        ridge=RIDGE * steep,
+        bins=np.ascontiguousarray(bins.T).reshape(-1),
+        columns=bins.reshape(-1),
+        n_bins=-(-(columns.max(axis=1).astype(INDEX_DTYPE) + 1) // LANES) * LANES,
+        goal=np.ascontiguousarray(goal[order].T, MODEL_DTYPE).reshape(-1),
+        weight=own_weight,
+        loss_numbers=np.array(numbers, ACC_DTYPE),
+        of_sums=np.array([n_outputs**-0.5, 1.0 / n_outputs]),
+    )
 
-    @property
-    def _ridge(self) -> float:
-        outputs = self.goal.shape[1]
-        steep = SHARPNESS**2 * (4.0 if outputs == 1 else 1.0) if isinstance(self.loss, Logistic) else 2.0
-        return RIDGE * steep
 
-    def _judged(self, f: FloatArray, rows: IntArray) -> float:
-        """The mean loss of rows; that of Huber and of a quantile without its width, which changes."""
-        loss = replace(self.loss, width=1e-9, steep=1.0) if isinstance(self.loss, Huber) else self.loss
-        return float(self.weight[rows] @ loss(f[rows], self.goal[rows])[0].sum(axis=1))
-
-    def _leaf_values(
-        self, f: FloatArray, parts: tuple[FloatArray, FloatArray], leaf: NDArray[np.uint8], rows: IntArray
-    ) -> FloatArray:
-        """Steps of Newton's method from f, where slopes and curvatures are `parts`, times the rate:
-        (n_outputs, n_leaves).
-        """
-        size, number = 1 << self.settings.tree_depth, leaf[rows]
-        f, parts = f[rows], (parts[0][rows], parts[1][rows])
-        values = np.zeros((f.shape[1], size))
-        for step in range(ROBUST_STEPS if isinstance(self.loss, Huber) else 1):
-            if step:
-                parts = self._gradient(f + values[:, number].T, rows)
-            slope, curvature = (
-                np.array([np.bincount(number, column, size) for column in part.T]) for part in parts
-            )
-            values -= slope / (curvature + self._ridge)
-        return self.settings.tree_rate * values
-
-    def _grown(self, slope: FloatArray, curvature: FloatArray, rows: IntArray, number: int) -> GrowthRoom:
-        arguments = growth_arguments(
-            self.bins,
-            *_sketched(slope, curvature, self.settings.seed + 17 + number),
-            rows,
-            self._columns(min(slope.shape[1], MOST_SKETCHED), number),
-            self.settings.tree_depth,
-            self._ridge,
+def boosted(boosting: Boosting, bias: FloatArray, call: Callable[[BoostingArguments], None]) -> Trees:
+    """The trees of compiled code, a few at each call: a process that is to end, ends between."""
+    width = min(boosting.n_outputs, MOST_SKETCHED)
+    width = width if width < 3 else MOST_SKETCHED
+    most_cells = HISTOGRAM_BYTES >> (boosting.depth + 2)  # 8 bytes in each of 2^(depth − 1) histograms
+    n_columns = min(
+        boosting.n_features, MOST_COLUMNS, max(most_cells // (width * int(boosting.n_bins.max())), 1)
+    )
+    cells = width * int(np.sort(boosting.n_bins)[-n_columns:].sum())
+    n_rows, n_outputs, depth = boosting.n_rows, boosting.n_outputs, boosting.depth
+    room = BoostingRoom(
+        reached=np.array([np.inf, 1.0]),
+        f=np.repeat(bias, n_rows).astype(MODEL_DTYPE),
+        moved=np.empty(n_rows, MODEL_DTYPE),
+        slope=aligned_empty(n_outputs * n_rows, np.float32),
+        curvature=aligned_empty(n_outputs * n_rows, np.float32),
+        signs=np.empty(n_outputs * width if n_outputs > width else 0, np.uint8),
+        whole=aligned_empty(n_rows * width, np.int64),
+        rows=np.empty(boosting.n_learning, np.int32),
+        back=np.empty(boosting.n_learning, np.int32),
+        columns=np.arange(boosting.n_features, dtype=INDEX_DTYPE),
+        cell_at=np.empty(n_columns, INDEX_DTYPE),
+        histograms=aligned_empty(cells << (depth - 1), np.int64),
+        gains=aligned_empty(cells, np.float32),
+        leaf=np.empty(n_rows, np.uint8),
+    )
+    at_once = int(np.clip(WORK_AT_ONCE // (n_rows * n_columns * width), 1, MOST_AT_ONCE))
+    counts, parts = np.zeros(2, INDEX_DTYPE), []
+    while counts[0] < boosting.most and counts[0] - counts[1] < PATIENCE:
+        before = int(counts[0])
+        grown = Grown(
+            counts,
+            np.empty(at_once * n_outputs << depth),
+            np.empty(at_once * depth, np.int32),
+            np.empty(at_once * depth, np.uint8),
         )
-        self.machine_code.call(arguments)
-        return arguments.room
-
-    def _columns(self, n_outputs: int, number: int) -> IntArray:
-        """The columns that a tree may ask for: all, or those of the smallest hash."""
-        d, depth = self.bins.shape[1], self.settings.tree_depth
-        most = HISTOGRAM_BYTES // (16 * (BORDERS + 1) * n_outputs << (depth - 1))
-        most = max(min(most, MOST_COLUMNS), 1)
-        draws = row_hash(np.arange(d), self.settings.seed + 19 + number)
-        return np.sort(np.argsort(draws, kind="stable")[:most]).astype(INDEX_DTYPE)
-
-
-def growth_arguments(
-    bins: NDArray[np.uint8],
-    slope: FloatArray,
-    curvature: FloatArray,
-    rows: IntArray,
-    columns: IntArray,
-    depth: int,
-    ridge: float,
-) -> GrowthArguments:
-    """The arguments of compiled code for a tree; slopes and curvatures (n_rows, n_outputs) become whole."""
-    k = slope.shape[1]
-    largest = max(float(np.abs(slope).max()), float(curvature.max()), 1e-300)
-    unit = 2.0 ** (WHOLE_BITS - int(np.frexp(largest)[1]))
-    whole = np.rint(np.stack([slope, curvature], axis=2) * unit).astype(np.int32)
-    n_bins = -(-(int(bins.max(initial=0)) + 1) // LANES) * LANES
-    growth = Growth(
-        n_features=bins.shape[1],
-        n_outputs=k,
-        depth=depth,
-        n_bins=n_bins,
-        ridge=ridge * unit,
-        bins=bins.reshape(-1),
-        gradient=whole.reshape(-1),
-        columns=columns,
+        call(BoostingArguments(boosting, room, grown))
+        parts.append([array[: (counts[0] - before) * len(array) // at_once] for array in grown[1:]])
+    leaf, feature, least = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    best = int(counts[1])
+    return Trees(
+        leaf.reshape(-1, n_outputs, 1 << depth)[:best],
+        feature.reshape(-1, depth)[:best],
+        least.reshape(-1, depth)[:best],
+        bias,
     )
-    room = GrowthRoom(
-        rows=rows.astype(np.int32),
-        back=np.empty(len(rows), np.int32),
-        histograms=aligned_empty((len(columns) * k * n_bins * 2) << (depth - 1), np.int64),
-        gains=aligned_empty(len(columns) * n_bins, np.float64),
-        below=aligned_empty(2 * n_bins, np.float64),
-        feature=np.empty(depth, np.int32),
-        bin=np.empty(depth, np.uint8),
-        leaf=np.empty(len(bins), np.uint8),
-    )
-    return GrowthArguments(growth, room)
-
-
-def _sketched(slope: FloatArray, curvature: FloatArray, seed: int) -> tuple[FloatArray, FloatArray]:
-    """Slopes and curvatures of the outputs that questions follow: all, or random sums of many."""
-    k = slope.shape[1]
-    if k <= MOST_SKETCHED:
-        return slope, curvature
-    draws = row_hash(np.arange(k * MOST_SKETCHED), seed) & np.uint64(1)
-    signs = (2.0 * draws.astype(ACC_DTYPE) - 1.0).reshape(k, MOST_SKETCHED)
-    total = np.repeat(curvature.mean(axis=1, keepdims=True), MOST_SKETCHED, axis=1)
-    return sum(np.multiply.outer(slope[:, j], signs[j]) for j in range(k)) / np.sqrt(k), total
 
 
 def _in_used_borders(
