@@ -12,7 +12,14 @@ from dcpred_tasks.model.basis import LeafBasis
 from dcpred_tasks.model.kernels import KERNELS, STATIONARY, Kernel
 from dcpred_tasks.training import leaf as leaf_module
 from dcpred_tasks.training import solvers
-from dcpred_tasks.training.leaf import FittedLeaf, Kernels, fit_leaf, leaf_rows, slack_landmarks
+from dcpred_tasks.training.leaf import (
+    FittedLeaf,
+    Kernels,
+    LeafToRefine,
+    fit_leaf,
+    leaf_rows,
+    slack_landmarks,
+)
 from dcpred_tasks.training.settings import Settings, make_settings
 from dcpred_tasks.training.solvers import local_sample
 
@@ -317,14 +324,10 @@ def test_landmarks_come_where_classes_meet(rng: np.random.Generator) -> None:
     X = rng.uniform(-5, 5, (600, 2)).astype(np.float32)
     target, given = (X[:, 0] > 0).astype(int), Settings(landmarks=40)
     rows = leaf_rows(X, target, np.ones(600), None, 1, given)
-    away = [
-        float(
-            np.abs(
-                slack_landmarks(rows, np.ones(600), RBF, replace(given, landmark_floor=floor), 0)[:, 0]
-            ).mean()
-        )
-        for floor in (0.0, 0.3, 1.0)
-    ]
+    leaf, away = LeafToRefine(rows, np.ones(600), given), []
+    for floor in (0.0, 0.3, 1.0):
+        landmarks = slack_landmarks(leaf, RBF, replace(given, landmark_floor=floor), 0)
+        away.append(float(np.abs(landmarks[:, 0]).mean()))
     assert away[0] < 1.0 < 2.0 < away[2]
     assert away[0] < away[1] < away[2]
 

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from dcpred_tasks.model.basis import LeafBasis, sample_pairs
 from dcpred_tasks.model.kernels import KERNELS, Kernel
 from dcpred_tasks.training import compiled_start
-from dcpred_tasks.training.leaf import slack_landmarks
+from dcpred_tasks.training.leaf import LeafToRefine, distinct, slack_landmarks
 from dcpred_tasks.training.losses import Squares
 from dcpred_tasks.training.objective import Goal
 from dcpred_tasks.training.settings import Settings
@@ -99,6 +99,13 @@ def test_leaves_that_leave_little_to_learn(equal: str) -> None:
         weight[3:] = 1e-300
     rows = LeafRows(X, target, np.maximum(weight, 1e-300), np.zeros(40, bool), 1, "classification")
     for m in (1, 8, 64):
-        found = slack_landmarks(rows, rows.weight, Kernel("rbf", 0.5), Settings(landmarks=m), 0)
+        given = Settings(landmarks=m)
+        found = slack_landmarks(LeafToRefine(rows, rows.weight, given), Kernel("rbf", 0.5), given, 0)
         assert np.isfinite(found).all()
         assert 1 <= len(found) <= min(m, len(np.unique(X, axis=0)))
+
+
+def test_distinct_points_are_those_of_numpy(rng: np.random.Generator) -> None:
+    for n, d in ((1, 1), (30, 1), (30, 3), (200, 2)):
+        points = rng.integers(-2, 3, (n, d)).astype(np.float32)
+        assert_array_equal(distinct(points), np.unique(points, axis=0))

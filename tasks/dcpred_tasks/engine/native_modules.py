@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 Kind = TypeVar("Kind", bound=type)
 
@@ -113,7 +112,7 @@ def _add_words(parts: tuple[Any, ...], numbers: list[int], kinds: list[Any]) -> 
             numbers.append(int(part))
 
 
-def _address(array: NDArray[Any]) -> int:
+def _address(array: Any) -> int:
     """Where an array lies, which must be contiguous."""
     if array.size and array.flags.writeable:  # NumPy's own ways take several times as long.
         return addressof(c_char.from_buffer(array))

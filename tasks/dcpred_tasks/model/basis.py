@@ -11,6 +11,7 @@ Each is a member of the protocol `Basis`, and `LeafBasis` is all three, of one s
 """
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -197,9 +198,14 @@ class LeafBasis:
 
 def sample_pairs(m: int, n_products: int, rng: np.random.Generator) -> NDArray[np.int32]:
     """At most n_products distinct pairs i ≤ j of m landmarks, int32 (p, 2)."""
-    i, j = np.triu_indices(m)
+    i, j = _all_pairs(m)
     chosen = rng.permutation(len(i))[:n_products]
     return np.column_stack([i[chosen], j[chosen]]).astype(np.int32)
+
+
+@lru_cache(8)
+def _all_pairs(m: int) -> tuple[IntArray, IntArray]:
+    return np.triu_indices(m)
 
 
 def triangle_distances(kernel: Kernel, points: RowArray, landmarks: SingleArray) -> SingleArray:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, SingleArray
+from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, RealArray, SingleArray
 from dcpred_tasks.engine.layout import AT_ONCE, LANES, UNROLLED
 from dcpred_tasks.engine.machine_code import load, prepared
 from dcpred_tasks.engine.native_modules import REFINEMENT, taken_by
@@ -564,26 +564,53 @@ def call(handed: Arguments) -> Room:
     return handed.room
 
 
+class RowStrips(NamedTuple):
+    """Rows as a problem has them."""
+
+    middle: RealArray
+    """(n_features,), their mean."""
+    x: SingleArray
+    """Problem.x."""
+
+
+def row_strips(X: RealArray) -> RowStrips:
+    """Rows (n, n_features), for all problems of a leaf that keep the factors of its features."""
+    n, d = X.shape
+    middle = X.mean(axis=0)
+    extended = np.empty((n, d + 2), X.dtype)
+    centred = np.subtract(X, middle, out=extended[:, :d])
+    extended[:, d] = np.einsum("ij,ij->i", centred, centred)
+    extended[:, d + 1] = 1
+    return RowStrips(middle, in_strips(extended, _used(d) | 1))
+
+
+def _used(n_features: int) -> int:
+    return padded(n_features + 2, LANES // AT_ONCE)
+
+
 def arguments(
     objective: Objective,
     steps: int,
     tolerance: float,
     rates: FloatArray | None = None,
     n_batches: int = 0,
+    strips: RowStrips | None = None,
+    has_goals: bool = True,
 ) -> Arguments:
     """The arguments of compiled code for a search from objective.origin, or for passes of stochastic steps.
     Fields that those need only are empty for a search.
+
+    strips     of the rows, where they are known
+    has_goals  whether the loss is needed
     """
     X, goal, pairs = objective.X, objective.goal, objective.basis.pairs
     n, d = X.shape
     m, k = len(objective.start), objective.shape[1]
-    middle, machine = X.mean(axis=0), objective.machine
-    centred = X - middle
-    used = padded(d + 2, LANES // AT_ONCE)
+    (middle, x), machine = strips or row_strips(X), objective.machine
+    used = _used(d)
     n_padded = padded(m, AT_ONCE)
     terms = n_padded + padded(len(pairs), AT_ONCE)
     assert terms % UNROLLED == 0
-    extended = np.column_stack([centred, np.einsum("ij,ij->i", centred, centred), np.ones(n, X.dtype)])
     _, beta_at, intercept_at, gamma_at, factor_at, n_unknowns = objective.at
     p = Problem(
         n_strips=padded(n, LANES) // LANES,
@@ -615,11 +642,11 @@ def arguments(
         loss=goal.loss.native,
         log_gamma=LOG_GAMMA,
         log_factor=LOG_FACTOR,
-        x=in_strips(extended, used | 1),
+        x=x,
         shape=np.array(objective.basis.kernel.shape, ACC_DTYPE),
         loss_numbers=np.array(goal.loss.numbers(), np.float64),
         weight=in_strips(goal.weight[:, None], 1),
-        goals=in_strips(intervals(goal).reshape(n, -1), 4 * k),
+        goals=in_strips(intervals(goal).reshape(n, -1), 4 * k) if has_goals else np.empty(0, MODEL_DTYPE),
         offset=np.empty(0, MODEL_DTYPE) if goal.offset is None else in_strips(goal.offset, k),
         middle=middle.astype(ACC_DTYPE),
         points=in_strips(machine.points - middle, d) if machine else np.empty(0, MODEL_DTYPE),
@@ -643,10 +670,12 @@ def padded(n: int, to: int) -> int:
 
 def in_strips(rows: NDArray[np.floating], width: int) -> SingleArray:
     """Rows (n, at most `width`) as strips of `width` columns, filled up with 0."""
-    n, used = rows.shape
-    filled = np.zeros((padded(n, LANES), width), MODEL_DTYPE)
-    filled[:n, :used] = rows
-    return np.ascontiguousarray(filled.reshape(-1, LANES, width).transpose(0, 2, 1)).reshape(-1)
+    (n, used), whole = rows.shape, len(rows) // LANES
+    strips = np.zeros((padded(n, LANES) // LANES, width, LANES), MODEL_DTYPE)
+    strips[:whole, :used] = rows[: whole * LANES].reshape(whole, LANES, used).transpose(0, 2, 1)
+    if whole < len(strips):
+        strips[whole, :used, : n % LANES] = rows[whole * LANES :].T
+    return strips.reshape(-1)
 
 
 def intervals(goal: Goal) -> SingleArray:

@@ -17,6 +17,7 @@ from dcpred_tasks.training.compiled_refinement import (
     Clustering,
     Problem,
     Room,
+    RowStrips,
     arguments,
     in_strips,
     new_clustering,
@@ -83,10 +84,12 @@ class Start:
     goes on with the same `arguments`.
     """
 
-    def __init__(self, objective: Objective, ridge: float) -> None:
-        """Output weights and intercepts of the objective do not count."""
+    def __init__(self, objective: Objective, ridge: float, strips: RowStrips | None = None) -> None:
+        """Output weights and intercepts of the objective do not count; `strips` are those of its rows, where
+        they are known.
+        """
         self.objective, self.n_rows = objective, len(objective.X)
-        self.arguments = arguments(objective, 0, 0.0)
+        self.arguments = arguments(objective, 0, 0.0, strips=strips)
         self.ridge = _ridge(self.arguments.p, self.n_rows, ridge)
         self.run = prepared(REFINEMENT, RidgeArguments(*self.arguments, self.ridge))
 
@@ -120,6 +123,7 @@ def landmarks(
     draws: FloatArray,
     ridge: float,
     floor: float,
+    strips: RowStrips | None = None,
 ) -> FloatArray:
     """As many landmarks (m, n_features) as the basis has: k-means by weight, whose ridge regression leaves a
     slack to each row, and again by the squares of that.
@@ -128,9 +132,10 @@ def landmarks(
     weight (n,), of the regression, of sum 1
     share  (n,), the same of k-means, the largest 1
     draws  (n,), exponential: rows of the least draws over weights are where centres begin
+    strips  of the rows, where they are known
     """
     goal = Goal(*2 * (target.astype(MODEL_DTYPE),), 0.0, weight.astype(MODEL_DTYPE), Squares())
-    p, room = arguments(unfitted(X, basis, goal), 0, 0.0)
+    p, room = arguments(unfitted(X, basis, goal), 0, 0.0, strips=strips, has_goals=False)
     regression = _ridge(p, len(X), ridge, floor)._replace(
         weight=p.weight,
         target=in_strips(target, p.n_outputs),

@@ -82,15 +82,18 @@ def fit_compact(
     rng = np.random.default_rng([settings.seed, seed])
     weight = rows.compact_weight()
     seen = local_sample(len(rows.X), settings)
+    known = LeafToRefine(rows, weight, settings) if settings.refine else None
     if local is None:
-        landmarks = slack_landmarks(rows.take(seen), weight[seen], kernels.head, settings, seed)
+        some = known if known and isinstance(seen, slice) else None
+        some = some or LeafToRefine(rows.take(seen), weight[seen], settings)
+        landmarks = slack_landmarks(some, kernels.head, settings, seed)
     else:  # α holds the weight of its row, which then counts once.
         dual = local.dual[seen] / (rows.weight[seen] / rows.weight.max())[:, None]
         landmarks = pick_landmarks(rows.X[seen], dual, weight[seen], settings, seed)
     basis = _basis(rows.X[seen], landmarks, kernels.head, settings, rng)
-    if not settings.refine:
+    if known is None:
         return basis, *_head(rows, weight, basis, settings, rng)
-    return _refined(rows, weight, local, kernels.local, basis, settings, seed)
+    return _refined(known, local, kernels.local, basis, settings, seed)
 
 
 def starting() -> Any:
@@ -101,25 +104,40 @@ def starting() -> Any:
     return compiled_start
 
 
-def slack_landmarks(
-    rows: LeafRows, weight: FloatArray, kernel: Kernel, settings: Settings, seed: int
-) -> SingleArray:
+class LeafToRefine:
+    """Rows of a leaf, with what both its landmarks and their refinement begin from."""
+
+    def __init__(self, rows: LeafRows, weight: FloatArray, settings: Settings) -> None:
+        """weight  float64 (n,), of rows in compact models"""
+        self.rows, self.weight = rows, weight
+        self.targets = targets_of(rows, weight, settings)
+        self.strips = check().row_strips(rows.X)
+
+
+def slack_landmarks(leaf: LeafToRefine, kernel: Kernel, settings: Settings, seed: int) -> SingleArray:
     """Landmarks by k-means with a share of the squared slack of rows in a least-squares fit to landmarks by
     weight: in machines of squared hinge or squared error α is proportional to the slack.
     """
-    first, _ = equal_rows(rows.X)
+    rows, weight, goals = leaf.rows, leaf.weight, leaf.targets
+    first = np.arange(len(rows.X)) if rows.distinct else equal_rows(rows.X)[0]
     m = settings.landmarks
     if len(first) <= m:
         return np.unique(rows.X[first], axis=0)
-    goals = targets_of(rows, weight, settings)
     share = np.maximum(weight / weight.max(), LEAST_WEIGHT)
     draws = np.full(len(rows.X), np.inf)  # No centre begins at a copy of a row.
     draws[first] = np.random.default_rng(settings.seed + seed).exponential(size=len(first))
     gamma, zeros = np.full(m, kernel.gamma, MODEL_DTYPE), np.zeros((m, rows.X.shape[1]), MODEL_DTYPE)
     basis = LeafBasis(kernel, settings.triangle_bound, zeros, gamma, *_no_pseudo(m))
     sign = None if rows.task == "regression" else goals.target
-    given = goals.lacks, sign, goals.share, share, draws, START_RIDGE, settings.landmark_floor
-    return np.unique(starting().landmarks(basis, rows.X, *given).astype(MODEL_DTYPE), axis=0)
+    given = goals.lacks, sign, goals.share, share, draws, START_RIDGE, settings.landmark_floor, leaf.strips
+    return distinct(starting().landmarks(basis, rows.X, *given).astype(MODEL_DTYPE))
+
+
+def distinct(points: SingleArray) -> SingleArray:
+    """The same as np.unique of rows, for few."""
+    ordered = points[np.lexsort(points.T[::-1])]
+    new = (ordered[1:] != ordered[:-1]).any(axis=1)
+    return ordered if new.all() else ordered[np.append(True, new)]
 
 
 def pick_landmarks(
@@ -178,8 +196,7 @@ def _head(
 
 
 def _refined(
-    rows: LeafRows,
-    weight: FloatArray,
+    leaf: LeafToRefine,
     local: DualSolution | None,
     local_kernel: Kernel,
     basis: LeafBasis,
@@ -191,7 +208,7 @@ def _refined(
     A least-squares start is better and faster than the Nyström solution of `_head`, whose output weights are
     large and cancel (DECISIONS.md).
     """
-    goals = targets_of(rows, weight, settings)
+    rows, goals = leaf.rows, leaf.targets
     loss, share, outputs, target = goals.loss, goals.share, goals.outputs, goals.target
     distilled, machine = target, None
     if local is not None and settings.loss == DISTANCE:
@@ -203,7 +220,7 @@ def _refined(
     known = None
     if local is None or machine is None:
         objective = starting().unfitted(rows.X, basis, goal, settings.refine_ridge, settings.leaf_scaling)
-        start = starting().Start(objective, START_RIDGE)
+        start = starting().Start(objective, START_RIDGE, leaf.strips)
         loss, (beta, intercept) = loss.settled(goals.lacks, share, start.solve)
         goal, known = replace(goal, loss=loss), start.arguments
     else:
@@ -333,9 +350,10 @@ def fit_leaf(
     if offset is not None and settings.task == "regression":  # Losses of numbers are of the residual.
         target, offset = target.astype(ACC_DTYPE) - offset[:, 0], None
     borrowed = np.zeros(len(X), bool) if borrowed is None else borrowed
-    distinct, weight = _merged_rows(X, target, weight, borrowed, offset)
-    X, target, borrowed = X[distinct], target[distinct], borrowed[distinct]
-    offset = None if offset is None else offset[distinct]
+    merged_rows, weight = _merged_rows(X, target, weight, borrowed, offset)
+    X, target, borrowed = X[merged_rows], target[merged_rows], borrowed[merged_rows]
+    all_differ = offset is None and isinstance(merged_rows, slice)
+    offset = None if offset is None else offset[merged_rows]
     if settings.leaf_model != COMPACT:
         rows = leaf_rows(X, target, weight, borrowed, n_outputs, settings)
         return with_leaf_model(
@@ -345,7 +363,8 @@ def fit_leaf(
     used = np.asarray(X.any(axis=0))
     used[:1] |= not used.any()
     used_columns = X if used.all() else np.ascontiguousarray(X[:, used])
-    rows = replace(leaf_rows(used_columns, target, weight, borrowed, n_outputs, settings), offset=offset)
+    rows = leaf_rows(used_columns, target, weight, borrowed, n_outputs, settings)
+    rows = replace(rows, offset=offset, distinct=all_differ)
     kernels = leaf_kernels(rows, kernels, settings)
     # The machine of so few rows is a compact model itself, without a basis that depends on their order.
     needed, local = needs_machine(settings) or len(rows.X) <= settings.landmarks, None
@@ -381,8 +400,8 @@ def _merged_rows(
     offset: FloatArray | None,
 ) -> tuple[IntArray | slice, FloatArray]:
     """The rows of `fit_leaf` without copies, the first ones in their order, and their weights."""
-    distinct, group = equal_rows(X if offset is None else np.hstack([X, offset.astype(MODEL_DTYPE)]))
-    if len(distinct) == len(X):
+    differing, group = equal_rows(X if offset is None else np.hstack([X, offset.astype(MODEL_DTYPE)]))
+    if len(differing) == len(X):
         return slice(None), weight
     classes, number = np.unique(target, return_inverse=True)
     _, first, which = np.unique(

@@ -171,6 +171,7 @@ class LeafRows:
     borrowed  bool (n,), whether the row belongs to another leaf
     offset  float64 (n, n_outputs), of classes the sum of other terms, which is added to decision values; None
             without any, and of numbers, whose target is less the sum
+    distinct  whether no two rows are known to be equal
     """
 
     X: SingleArray
@@ -180,6 +181,7 @@ class LeafRows:
     n_outputs: int
     task: str
     offset: FloatArray | None = None
+    distinct: bool = False
 
     def take(self, index: IntArray | slice) -> "LeafRows":
         """Some of the rows."""
