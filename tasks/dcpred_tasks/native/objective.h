@@ -113,6 +113,36 @@ NOINLINE void square_columns(const Problem &p, const Room &room, const Tile &til
     }
 }
 
+constexpr int TOGETHER = 4;  // outputs whose sums over kernel values share their loads
+
+// Decision values of some outputs from k on, of a strip.
+template <int outputs>
+INLINE void decision_values(const Problem &p, const Room &room, const Tile &tile, int64_t s, int64_t k) {
+    const float *own = room.K.at(s * p.k_stride * LANES, p.terms * LANES), *weights = room.beta.at(k * p.terms, outputs * p.terms);
+    Floats total[outputs][UNROLLED];
+UNROLL
+    for (int o = 0; o < outputs; o++) {
+UNROLL
+        for (int t = 0; t < UNROLLED; t++) total[o][t] = Floats{};
+        total[o][0] = every(room.intercept[k + o]);
+        if (p.offset.size > 0) total[o][0] += load(p.offset.at(((tile.first + s) * p.n_outputs + k + o) * LANES, LANES));
+    }
+    for (int64_t j = 0; j < p.terms; j += UNROLLED)
+UNROLL
+        for (int t = 0; t < UNROLLED; t++) {
+            Floats value = load(own + (j + t) * LANES);
+UNROLL
+            for (int o = 0; o < outputs; o++) total[o][t] = fma(every(weights[o * p.terms + j + t]), value, total[o][t]);
+        }
+UNROLL
+    for (int o = 0; o < outputs; o++) {
+        Floats sum = total[o][0];
+UNROLL
+        for (int t = 1; t < UNROLLED; t++) sum = sum + total[o][t];
+        store_as(room.f.at((s * p.f_stride + k + o) * LANES, LANES), sum);
+    }
+}
+
 // Products of kernel values behind them, and decision values.
 NOINLINE void decision_columns(const Problem &p, const Room &room, const Tile &tile) {
     for (int64_t s = 0; s < tile.strips; s++) {
@@ -121,19 +151,9 @@ NOINLINE void decision_columns(const Problem &p, const Room &room, const Tile &t
             CHECK(p.left[q] < p.padded && p.right[q] < p.padded);
             store_as(products + q * LANES, load(own + p.left[q] * LANES) * load(own + p.right[q] * LANES));
         }
-        for (int64_t k = 0; k < p.n_outputs; k++) {
-            const float *weights = room.beta.at(k * p.terms, p.terms);
-            Floats total[UNROLLED] = {every(room.intercept[k])};
-            if (p.offset.size > 0) total[0] += load(p.offset.at(((tile.first + s) * p.n_outputs + k) * LANES, LANES));
-            for (int64_t j = 0; j < p.terms; j += UNROLLED)
-UNROLL
-                for (int t = 0; t < UNROLLED; t++)
-                    total[t] = fma(every(weights[j + t]), load(own + (j + t) * LANES), total[t]);
-            Floats sum = total[0];
-            UNROLL
-            for (int t = 1; t < UNROLLED; t++) sum = sum + total[t];
-            store_as(room.f.at((s * p.f_stride + k) * LANES, LANES), sum);
-        }
+        int64_t k = 0;
+        for (; k + TOGETHER <= p.n_outputs; k += TOGETHER) decision_values<TOGETHER>(p, room, tile, s, k);
+        for (; k < p.n_outputs; k++) decision_values<1>(p, room, tile, s, k);
     }
 }
 

@@ -102,27 +102,33 @@ struct Pass {
     int64_t n;
     double *x, *gradient, *mean, *square;
 
-    // Columns of row `from` of strips of rows, as row `to` of others; zeros where `from` is negative.
-    INLINE_MEMBER void copy_row(const Array<float> &rows, const Array<float> &out, int64_t columns, int64_t from, int64_t to) {
-        float *place = out.at(to / LANES * columns * LANES, columns * LANES) + to % LANES;
-        if (from < 0) {
-            for (int64_t j = 0; j < columns; j++) place[j * LANES] = 0.0f;
-            return;
-        }
-        const float *row = rows.at(from / LANES * columns * LANES, columns * LANES) + from % LANES;
-        for (int64_t j = 0; j < columns; j++) place[j * LANES] = row[j * LANES];
+    // Columns of rows that lie one after the other, as strips of the rows of a batch; zeros beyond `count`.
+    void copy_rows(const Array<float> &rows, const Array<float> &out, int64_t columns, int64_t first, int64_t count) {
+        const int64_t stride = (columns + LANES - 1) / LANES * LANES;
+        for (int64_t s = 0; s * LANES < count; s++)
+            for (int64_t column = 0; column < columns; column += LANES) {
+                Floats block[LANES];
+UNROLL
+                for (int row = 0; row < LANES; row++) {
+                    const int64_t place = s * LANES + row;
+                    block[row] = place < count ? load(rows.at(room.order[first + place] * stride + column, LANES)) : Floats{};
+                }
+                transpose(block);
+                const int64_t left = columns - column < LANES ? columns - column : LANES;
+                float *to = out.at((s * columns + column) * LANES, left * LANES);
+UNROLL
+                for (int j = 0; j < LANES; j++)
+                    if (j < left) store_as(to + j * LANES, block[j]);
+            }
     }
 
     // The gradient at x by some rows, whose weights represent all.
     void estimate(const Problem &batch, int64_t first, int64_t count) {
-        for (int64_t to = 0; to < batch.n_strips * LANES; to++) {
-            const int64_t from = to < count ? room.order[first + to] : -1;
-            copy_row(p.x, batch.x, p.width, from, to);
-            copy_row(p.goals, batch.goals, 4 * p.n_outputs, from, to);
-            copy_row(p.weight, batch.weight, 1, from, to);
-            if (p.offset.size > 0) copy_row(p.offset, batch.offset, p.n_outputs, from, to);
-            room.batch_weight[to] *= (float)((double)room.order.size / (double)count);
-        }
+        copy_rows(p.x, batch.x, p.width, first, count);
+        copy_rows(p.goals, batch.goals, 4 * p.n_outputs, first, count);
+        if (p.offset.size > 0) copy_rows(p.offset, batch.offset, p.n_outputs, first, count);
+        for (int64_t to = 0; to < batch.n_strips * LANES; to++)
+            room.batch_weight[to] = to < count ? p.weight[room.order[first + to]] * (float)((double)room.order.size / (double)count) : 0.0f;
         value_and_gradient(batch, room, x, gradient);
     }
 

@@ -5,7 +5,7 @@ definition is tests/support/refinement_definition.py.
 The layout of rows is that of native/objective.h: 16 to a strip, with rows as lanes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import prod
 from typing import NamedTuple
 
@@ -79,7 +79,8 @@ class Problem(NamedTuple):
     """The limit of the logarithms of factors."""
     x: SingleArray
     """float32 (n_strips, width, 16): features about the middle of the rows, their |x|², and 1. With ARD
-    scales of the leaf, compiled code writes Σ s² x² in place of |x|².
+    scales of the leaf, compiled code writes Σ s² x² in place of |x|². For passes of stochastic steps, which
+    take rows in any order, `x`, `goals` and `offset` are (n, padded columns), row by row.
     """
     shape: FloatArray
     """float64, KernelNumbers.shape."""
@@ -573,15 +574,15 @@ class RowStrips(NamedTuple):
     """Problem.x."""
 
 
-def row_strips(X: RealArray) -> RowStrips:
-    """Rows (n, n_features), for all problems of a leaf that keep the factors of its features."""
+def row_strips(X: RealArray, laid: Callable[[RealArray, int], SingleArray] | None = None) -> RowStrips:
+    """Rows (n, n_features), for all problems of a leaf; `laid` is in_strips or in_rows."""
     n, d = X.shape
     middle = X.mean(axis=0)
     extended = np.empty((n, d + 2), X.dtype)
     centred = np.subtract(X, middle, out=extended[:, :d])
     extended[:, d] = np.einsum("ij,ij->i", centred, centred)
     extended[:, d + 1] = 1
-    return RowStrips(middle, in_strips(extended, _used(d) | 1))
+    return RowStrips(middle, (laid or in_strips)(extended, _used(d) | 1))
 
 
 def _used(n_features: int) -> int:
@@ -606,7 +607,8 @@ def arguments(
     X, goal, pairs = objective.X, objective.goal, objective.basis.pairs
     n, d = X.shape
     m, k = len(objective.start), objective.shape[1]
-    (middle, x), machine = strips or row_strips(X), objective.machine
+    laid = in_rows if n_batches else in_strips
+    (middle, x), machine = strips or row_strips(X, laid), objective.machine
     used = _used(d)
     n_padded = padded(m, AT_ONCE)
     terms = n_padded + padded(len(pairs), AT_ONCE)
@@ -646,8 +648,8 @@ def arguments(
         shape=np.array(objective.basis.kernel.shape, ACC_DTYPE),
         loss_numbers=np.array(goal.loss.numbers(), np.float64),
         weight=in_strips(goal.weight[:, None], 1),
-        goals=in_strips(intervals(goal).reshape(n, -1), 4 * k) if has_goals else np.empty(0, MODEL_DTYPE),
-        offset=np.empty(0, MODEL_DTYPE) if goal.offset is None else in_strips(goal.offset, k),
+        goals=laid(intervals(goal).reshape(n, -1), 4 * k) if has_goals else np.empty(0, MODEL_DTYPE),
+        offset=np.empty(0, MODEL_DTYPE) if goal.offset is None else laid(goal.offset, k),
         middle=middle.astype(ACC_DTYPE),
         points=in_strips(machine.points - middle, d) if machine else np.empty(0, MODEL_DTYPE),
         point_weights=in_strips(machine.weights, k) if machine else np.empty(0, MODEL_DTYPE),
@@ -676,6 +678,13 @@ def in_strips(rows: NDArray[np.floating], width: int) -> SingleArray:
     if whole < len(strips):
         strips[whole, :used, : n % LANES] = rows[whole * LANES :].T
     return strips.reshape(-1)
+
+
+def in_rows(rows: NDArray[np.floating], width: int) -> SingleArray:
+    """Rows (n, at most `width`) one after the other, filled up with 0 to a multiple of LANES columns."""
+    filled = np.zeros((len(rows), padded(width, LANES)), MODEL_DTYPE)
+    filled[:, : rows.shape[1]] = rows
+    return filled.reshape(-1)
 
 
 def intervals(goal: Goal) -> SingleArray:
