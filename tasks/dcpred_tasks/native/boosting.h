@@ -236,7 +236,7 @@ struct Booster {
             for (; n < p.n_learning; n++) rows[n] = (int32_t)n;
         return n;
     }
-    // The columns that a tree may ask for, and where their cells begin: returns the number of cells.
+    // The columns that a tree may ask for, and where their cells begin: returns the number of cells, which the last column fills up.
     int64_t draw_columns(int64_t number, int width) const {
         const int64_t d = p.n_features, n = room.cell_at.size;
         int64_t cells = 0;
@@ -248,7 +248,7 @@ struct Booster {
             room.cell_at[i] = cells;
             cells += p.n_bins[room.columns[i]] * width;
         }
-        return cells;
+        return (cells + LANE_COUNT * width - 1) / (LANE_COUNT * width) * (LANE_COUNT * width);
     }
 
     template <int width> void grow(int64_t number, int32_t *feature, uint8_t *least) const {

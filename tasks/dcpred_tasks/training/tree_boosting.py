@@ -76,7 +76,7 @@ class Boosting(NamedTuple):
     columns: NDArray[np.uint8]
     """uint8 (n_features, n_rows), the same."""
     n_bins: IntArray
-    """int64 (n_features,), of each column, multiples of 16."""
+    """int64 (n_features,), of each column."""
     goal: SingleArray
     """float32 (n_outputs, n_rows)."""
     weight: SingleArray
@@ -286,7 +286,7 @@ def boosting_of(
         ridge=RIDGE * steep,
         bins=np.ascontiguousarray(bins.T).reshape(-1),
         columns=bins.reshape(-1),
-        n_bins=-(-(columns.max(axis=1).astype(INDEX_DTYPE) + 1) // LANES) * LANES,
+        n_bins=columns.max(axis=1).astype(INDEX_DTYPE) + 1,
         goal=np.ascontiguousarray(goal[order].T, MODEL_DTYPE).reshape(-1),
         weight=own_weight,
         loss_numbers=np.array(numbers, ACC_DTYPE),
@@ -302,7 +302,7 @@ def boosted(boosting: Boosting, bias: FloatArray, call: Callable[[BoostingArgume
     n_columns = min(
         boosting.n_features, MOST_COLUMNS, max(most_cells // (width * int(boosting.n_bins.max())), 1)
     )
-    cells = width * int(np.sort(boosting.n_bins)[-n_columns:].sum())
+    cells = width * LANES * -(-int(np.sort(boosting.n_bins)[-n_columns:].sum()) // LANES)
     n_rows, n_outputs, depth = boosting.n_rows, boosting.n_outputs, boosting.depth
     room = BoostingRoom(
         reached=np.array([np.inf, 1.0]),
