@@ -34,6 +34,7 @@ from dcpred.training.policy import (
     PORTFOLIO,
     STANDARD,
     THOROUGH,
+    Budget,
     Deadline,
     Mutation,
 )
@@ -62,8 +63,9 @@ class Known:
     asked = Settings()
     n_rows = n_judged = N_ROWS
     folds, first_folds = tuple(range(FOLDS)), (0,)
-    n_left = 0.0
+    n_left, part = 0.0, 1.0
     ties = LOG_LOSS
+    budget = Budget()
 
     def __init__(
         self, share: Callable[[Values], float], ties: Callable[[Values], float] = lambda values: 0.5
@@ -85,7 +87,10 @@ class Known:
         losses[: round(self.share(candidate.values) * N_ROWS)] = 1.0
         return np.random.default_rng(0).permutation(losses)
 
-    def evaluate(self, candidates: Sequence[Candidate], folds: Sequence[int]) -> list[TrialResult | None]:
+    def evaluate(
+        self, candidates: Sequence[Candidate], folds: Sequence[int], share: float = 1.0
+    ) -> list[TrialResult | None]:
+        self.part = share
         return [self.judged(one, folds) for one in candidates]
 
     def judged(self, one: Candidate, folds: Sequence[int]) -> TrialResult | None:
@@ -143,8 +148,8 @@ def test_the_best_of_the_portfolio_replaces_the_default(tables: Any) -> None:
     tables({"a": A, "b": B})
     found = found_by(Known(of_values({"scaling=learned": -0.05, "feature_map=clip": -0.1}, 0.3)))
     assert found.chosen.candidate.name == "b"
-    assert told(found) == {"b": "replaces", "a": "does not replace"}
-    assert [one.candidate.name for one in found.judged] == ["b", "a", DEFAULT]
+    assert told(found) == {DEFAULT: "is surely worse than", "a": "does not replace"}
+    assert [one.candidate.name for one in found.judged] == ["b", "a"]
 
 
 @pytest.mark.parametrize(("fewer", "chosen"), [(1, DEFAULT), (2, DEFAULT), (6, "a")])
@@ -198,13 +203,86 @@ def test_luck_on_the_first_rows_is_not_enough(tables: Any) -> None:
 
 def test_a_first_look_leaves_the_best_and_the_default(tables: Any) -> None:
     tables({f"{i}": {"width": 2.0 + i} for i in range(6)})
-    trials = Known(lambda values: 0.2 + 0.02 * values.get("width", 9.0))
+    trials = Known(lambda values: 0.2 + 0.005 * values.get("width", 9.0))
     found = found_by(trials)
     assert [name for name, folds in trials.looks if len(folds) == FOLDS] == ["0", "1", "2", DEFAULT]
     left_out = [line for line in found.trace if line["verdict"] == "is left out beside"]
     assert [line["candidate"] for line in left_out] == ["3", "4", "5"]
     assert {(line["step"], line["rows"]) for line in left_out} == {("portfolio, first look", N_ROWS // FOLDS)}
     assert found.chosen.candidate.name == "0"
+
+
+class Growing(Known):
+    """Losses of a part of the rows are greater, of each candidate as its values say."""
+
+    policy = replace(Known.policy, parts=(0.1, 0.5), fewest_part_rows=100)
+
+    def __init__(self, share: Callable[[Values], float], lost: Callable[[Values], float]) -> None:
+        super().__init__(share)
+        self.whole, self.lost = share, lost
+        self.parts: list[tuple[str, float]] = []
+
+    def judged(self, one: Candidate, folds: Sequence[int]) -> TrialResult | None:
+        self.parts.append((one.name, self.part))
+        self.share = lambda values: self.whole(values) + (self.lost(values) if self.part < 1.0 else 0.0)
+        return super().judged(one, folds)
+
+
+def test_a_part_of_the_rows_ends_what_is_surely_worse(tables: Any) -> None:
+    """A part of enough rows only; the trace tells which; what is worse by less than chance goes on."""
+    tables({"a": A, "b": B, "c": C, "d": D})
+    share = of_values({"scaling=learned": -0.03, "feature_map=clip": -0.01, "overlap=2": 0.3}, 0.3)
+    trials = Growing(share, lambda values: 0.01 * (values.get("overlap") != 3))
+    found = found_by(trials)
+    assert {part for _, part in trials.parts} == {0.5, 1.0}
+    first = [name for name, part in trials.parts if part == 0.5]
+    assert first == [DEFAULT, "a", "b", "c", "d"]
+    assert {name for name, part in trials.parts if part == 1.0} == {DEFAULT, "a", "b", "d"}
+    ended = [line for line in found.trace if line["step"] == "portfolio, 50% of the rows"]
+    assert [(line["candidate"], line["incumbent"], line["verdict"]) for line in ended] == [
+        ("c", "a", "is surely worse than")
+    ]
+    assert found.chosen.candidate.name == "a"
+
+
+def test_mutations_race_against_the_incumbent(tables: Any) -> None:
+    tables({}, Mutation("learned", A), Mutation("clip", B), Mutation("twice", C))
+    share = of_values({"scaling=learned": -0.1, "feature_map=clip": 0.3, "overlap=2": 0.3}, 0.3)
+    trials = Growing(share, lambda values: 0.0)
+    trials.policy = replace(Growing.policy, rounds=1)
+    found = found_by(trials)
+    assert [name for name, part in trials.parts if part == 0.5][1:] == [DEFAULT, "learned", "clip", "twice"]
+    assert "clip" not in {name for name, part in trials.parts if part == 1.0}
+    assert found.chosen.candidate.name == "learned"
+
+
+def test_two_candidates_stay_of_a_race(tables: Any) -> None:
+    """The best of few rows may be so by chance."""
+    tables({"a": A})
+    trials = Growing(of_values({"scaling=learned": 0.6}, 0.3), lambda values: 0.0)
+    found_by(trials)
+    assert {name for name, part in trials.parts if part == 1.0} == {DEFAULT, "a"}
+
+
+def test_ties_are_computed_where_the_metric_does_not_decide(tables: Any) -> None:
+    """Log-losses need a calibration, which takes longer than many a trial."""
+    tables({f"{i}": {"width": 2.0 + i} for i in range(6)})
+    computed: list[str] = []
+
+    class Lazy(Known):
+        def judged(self, one: Candidate, folds: Sequence[int]) -> TrialResult | None:
+            result = super().judged(one, folds)
+            assert result is not None
+            ties = result.ties
+
+            def compute() -> np.ndarray:
+                computed.append(one.name)
+                return ties
+
+            return replace(result, ties_of=compute)
+
+    found_by(Lazy(lambda values: 0.05 if "width" not in values else 0.5 + 0.01 * values["width"]))
+    assert not computed
 
 
 def test_of_few_rows_mutations_are_tried_that_only_some_data_allow(tables: Any) -> None:
@@ -239,7 +317,7 @@ def test_mutations_that_are_worse_at_first_are_not_looked_at_again(tables: Any) 
     found = found_by(trials)
     looks = [name for name, folds in trials.looks if len(folds) == FOLDS]
     assert looks == [DEFAULT, "learned", "overlap"]
-    assert told(found) == {"learned": "helps", "clip": "is left out beside", "overlap": "does not replace"}
+    assert told(found) == {"learned": "helps", "clip": "is surely worse than", "overlap": "does not replace"}
 
 
 def test_a_mutation_that_is_the_incumbent_itself_takes_no_place(tables: Any) -> None:
@@ -654,9 +732,11 @@ def test_the_trials_that_are_left_are_those_of_candidates(tables: Any) -> None:
     left: list[tuple[int, float]] = []
 
     class Watched(Known):
-        def evaluate(self, candidates: Sequence[Candidate], folds: Sequence[int]) -> list[TrialResult | None]:
+        def evaluate(
+            self, candidates: Sequence[Candidate], folds: Sequence[int], share: float = 1.0
+        ) -> list[TrialResult | None]:
             left.append((len(candidates) * (len(folds) - (len(folds) > 1)), self.n_left))
-            return super().evaluate(candidates, folds)
+            return super().evaluate(candidates, folds, share)
 
     found_by(Watched(of_values({"overlap=2": -0.1}, 0.3)))
     each = 1 + 3 * 3  # trials of a round: one mutation in a first look, three survivors on three folds
@@ -670,8 +750,11 @@ def test_trials_share_what_is_left_of_a_search() -> None:
     trials: Any = SimpleNamespace(training=training, advance=done.append, n_left=4.0, share_left=1.0)
     for left in (4.0, 3.0, 6.0, 5.0, 1.0, 0.0):
         trials.n_left = left
-        Trials._tried(trials, 0, receipt(400))
+        Trials._tried(trials, 1.0, 0, receipt(400))
     assert done == pytest.approx([1 / 4, 1 / 4, 1 / 12, 1 / 12, 1 / 3, 0.0])
+    trials.n_left, trials.share_left = 4.0, 1.0
+    Trials._tried(trials, 0.25, 0, receipt(100))
+    assert (done[-1], trials.n_left) == (1 / 16, 3.75)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from dcpred_tasks.training.in_memory import (
     tried_model,
 )
 from dcpred_tasks.training.settings import TASKS, Settings
-from dcpred_tasks.training.survey import Survey
+from dcpred_tasks.training.survey import Survey, thinned
 from support.searches import trials_of
 
 SETTINGS = Settings(n_leaves=1, gamma=1.0, compact_gamma=0.5, landmarks=8, products=0)
@@ -53,6 +53,24 @@ def decided(rows: TrialRows, settings: Settings = SETTINGS, *, spread: bool = Fa
 
 def wrong(rows: TrialRows, settings: Settings = SETTINGS, *, spread: bool = False) -> float:
     return float((class_numbers(decided(rows, settings, spread=spread)) != rows.target[rows.held]).mean())
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5])
+def test_a_share_of_the_rows_trains_scalings_and_models(share: float) -> None:
+    """The same rows of both, and a smaller share is a part of a larger one."""
+    rows, settings = moons(800, 1), replace(SETTINGS, scaling="learned")
+    survey, train = survey_of(rows), np.flatnonzero(~rows.held)
+    part = train[thinned(rows.number[train], int(share * len(train)), settings.seed)]
+    few = rows.take(np.sort(np.concatenate([part, np.flatnonzero(rows.held)])))
+    scalings = [fit_trial_scaling(given, survey, settings, share=s) for given, s in ((rows, share), (few, 1))]
+    factors = [fitted.scaling.factor for fitted in (*scalings, fit_trial_scaling(rows, survey, settings))]
+    np.testing.assert_array_equal(*factors[:2])
+    assert (factors[1] != factors[2]).any()
+    whole, alone = (
+        tried_decisions(given, survey, Trial(settings, spread=False, share=s), scaling.scaling)[0]
+        for given, s, scaling in zip((rows, few), (share, 1.0), scalings, strict=True)
+    )
+    np.testing.assert_array_equal(whole, alone)
 
 
 # -- folds ---------------------------------------------------------------------------------------------------

@@ -98,6 +98,13 @@ class SearchPolicy:
     """How often."""
     fewest_rows: int = 20
     """Rows below which a search evaluates nothing."""
+    # races
+    parts: tuple[float, ...] = (1 / 16, 1 / 4)
+    """Shares of the rows of a trial that train candidates, one after the other, before all rows do."""
+    fewest_part_rows: int = 600
+    """Rows below which a part trains none: few rows show little of what all would."""
+    surely_worse: float = 2.0
+    """Standard errors by which a candidate that ends a race is worse than the best one."""
     # the portfolio
     survivors: int = 5
     """Maximum number of candidates to evaluate on all folds after the first look."""

@@ -1,6 +1,7 @@
 """The search for settings: a portfolio, mutations of the best configuration, one evaluation and one rule.
 
-    portfolio   every configuration on one fold of held-out rows; the best of them on all folds
+    portfolio   every configuration on one fold of held-out rows, by more and more of the other rows, without
+                those that are surely worse; the best of them on all folds
     mutations   changes of the incumbent, one at a time, then the helpful ones together; in rounds
     both        the best leaves beside the best trees, where trees alone are about as good as leaves
     cost        of candidates as good as the best, the cheapest, and what is cheaper still
@@ -12,7 +13,8 @@ is in the trace, with its gain and cost.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -60,6 +62,8 @@ class Search:
     """The incumbent with the lowest loss so far."""
     looked: list[TrialResult] = field(default_factory=list)
     """All candidates of the portfolio's first look."""
+    raced: list[TrialResult] = field(default_factory=list)
+    """Candidates that the same part of the rows trained, the largest part whose race has ended."""
     longest: float = 0.0
     """Seconds of the longest trial."""
     last_shown: str = ""
@@ -74,7 +78,7 @@ class Search:
             incumbent = self._searched()
             complete = self._may_describe()
         except (OutOfTimeError, InterruptedRunError, KeyboardInterrupt) as end:
-            evaluated = self.judged or self.looked
+            evaluated = self.judged or self.looked or self.raced
             if self.trials.policy.deadline is None or not (evaluated or isinstance(end, OutOfTimeError)):
                 raise
             forget_signal()
@@ -107,15 +111,16 @@ class Search:
         alone = [result for result in (*self.judged, *self.looked) if not result.settings.landmarks]
         leaves = [result for result in self.judged if result.settings.landmarks]
         leaves.sort(key=lambda result: result.loss)
-        able = [result for result in leaves if result.settings.loss != DISTANCE]
-        if not alone or not able:
+        if not alone or not leaves:
             return incumbent
-        trees, best = alone[0], able[0]
+        trees = alone[0]
         for other in alone[1:]:
             trees = other if self._compared(trees, other).gain > 0 else trees
         comparison = self._compared(leaves[0], trees)
-        if comparison.gain < -comparison.standard_error:
+        able = [r for r in leaves if r.settings.loss != DISTANCE and self._leaves_room(r, trees)]
+        if comparison.gain < -comparison.standard_error or not able:
             return incumbent
+        best = able[0]
         values = {name: getattr(trees.settings, name) for name in ("trees", "tree_depth", "tree_rate")}
         candidate = best.candidate.mutated(f"{best.candidate.name} + {trees.candidate.name}", values)
         step = "leaves and trees"
@@ -123,6 +128,10 @@ class Search:
         if both is not incumbent:
             self._show(both)
         return both
+
+    def _leaves_room(self, leaves: TrialResult, trees: TrialResult) -> bool:
+        """Whether the budget allows these trees beside such leaves without landmarks."""
+        return self.trials.budget.allows(replace(leaves.cost, landmarks=0.0, terms=trees.cost.terms))
 
     def _is_noise(self, before: TrialResult, incumbent: TrialResult, step: str) -> bool:
         """Whether a round gained so little that another one would choose by chance."""
@@ -135,8 +144,8 @@ class Search:
     def _expect(self, n_first: int, n_all: int, rounds: int) -> None:
         """Set the number of trials left: of candidates in a first look and on other folds, and in rounds."""
         trials, survivors = self.trials, self.trials.policy.survivors
-        first = len(trials.first_folds)
-        others = len(trials.folds) - first
+        first = len(trials.first_folds) * (1.0 + sum(self._parts()))
+        others = len(trials.folds) - len(trials.first_folds)
         each = len(self._mutations()) * first + survivors * others
         trials.n_left = n_first * first + n_all * others + rounds * each
 
@@ -181,11 +190,50 @@ class Search:
         """Whether it loses no more than a standard error, and after a first look a fraction of the loss;
         twice the error by the metric that breaks ties.
         """
-        comparison, tied = self._compared(best, entrant), self._tied(best, entrant)
-        policy = self.trials.policy
+        if entrant is best:
+            return True
+        comparison, policy = self._compared(best, entrant), self.trials.policy
         most = policy.as_good * comparison.standard_error
         most = most if at_first else min(most, policy.most_lost * abs(best.loss))
-        return -comparison.gain <= most and -tied.gain <= 2.0 * policy.as_good * tied.standard_error
+        if -comparison.gain > most:
+            return False
+        tied = self._tied(best, entrant)
+        return -tied.gain <= 2.0 * policy.as_good * tied.standard_error
+
+    def _parts(self) -> list[float]:
+        """Shares of the rows of a trial that race candidates before all of them train."""
+        trials, policy = self.trials, self.trials.policy
+        n_train = trials.n_rows * (1.0 - len(trials.first_folds) / max(len(trials.folds), 4))
+        return [share for share in policy.parts if share * n_train >= policy.fewest_part_rows]
+
+    def _raced(
+        self, entrants: Sequence[Candidate], step: str, incumbent: TrialResult | None
+    ) -> list[Candidate]:
+        """Those that are not surely worse than the incumbent, or the best of them, where parts of the rows
+        train them, one part after the other, each larger than the one before.
+        """
+        rest = list(entrants)
+        for share in self._parts() if rest else ():
+            beside = [] if incumbent is None else [incumbent.candidate]
+            results = [r for r in self._evaluate([*beside, *rest], self.trials.first_folds, share) if r]
+            if not results:
+                continue
+            best = min(results, key=lambda r: r.loss) if incumbent is None else results[0]
+            self.raced = self._ahead(results, best, f"{step}, {share:.0%} of the rows")
+            rest = [r.candidate for r in self.raced if r.candidate not in beside]
+        return rest
+
+    def _ahead(self, results: Sequence[TrialResult], best: TrialResult, step: str) -> list[TrialResult]:
+        """Without those that are surely worse than the best one, but with two: the best may be so by luck."""
+        ahead: list[TrialResult] = []
+        for result in sorted(results, key=lambda r: (r.loss, r.cost.ns_per_row)):
+            comparison = self._compared(best, result)
+            least = self.trials.policy.surely_worse * comparison.standard_error
+            if -comparison.gain > least > 0.0 and len(ahead) >= 2:
+                self._note(step, best, result, comparison, "is surely worse than")
+            else:
+                ahead.append(result)
+        return ahead
 
     def portfolio(self) -> TrialResult | None:
         """The best configuration of the portfolio, or the default one if none is significantly better."""
@@ -221,20 +269,29 @@ class Search:
     def _first(
         self, entrants: Sequence[Candidate], step: str, incumbent: TrialResult | None = None
     ) -> list[TrialResult]:
-        """The candidates for all folds: the default, and the best of a first look at all."""
+        """The candidates for all folds: the best of a first look at all, and the default unless it is surely
+        worse.
+        """
         trials, survivors = self.trials, self.trials.policy.survivors
+        entrants = self._raced(entrants, step, incumbent)
         results = [r for r in self._evaluate(entrants, trials.first_folds) if r is not None]
         results.sort(key=lambda r: (r.loss, r.cost.ns_per_row))
-        if trials.first_folds == trials.folds:
+        if trials.first_folds == trials.folds or not results:
             return results
+        beside = incumbent or results[0]
+        step += ", first look"
+        results = self._ahead(results, beside, step)
         best = [r for r in results if incumbent is None or self._may_help(incumbent, r)]
-        as_good = [r for r in results if best and self._is_as_good(best[0], r, at_first=True)]
-        cheap = [r.candidate.name for r in sorted(as_good, key=_cost)[: trials.policy.cheap_survivors]]
-        ahead = {*(r.candidate.name for r in best[:survivors]), *cheap, DEFAULT}
-        beside = incumbent or (results[0] if results else None)
+        by_cost = sorted(results, key=_cost)
+        as_good = (r.candidate.name for r in by_cost if best and self._is_as_good(best[0], r, at_first=True))
+        ahead = {
+            *(r.candidate.name for r in best[:survivors]),
+            *islice(as_good, trials.policy.cheap_survivors),
+            DEFAULT,
+        }
         for r in results:
-            if r.candidate.name not in ahead and beside is not None:
-                self._note(step + ", first look", beside, r, self._compared(beside, r), "is left out beside")
+            if r.candidate.name not in ahead:
+                self._note(step, beside, r, self._compared(beside, r), "is left out beside")
         return [r for r in results if r.candidate.name in ahead]
 
     def _may_help(self, incumbent: TrialResult, entrant: TrialResult) -> bool:
@@ -287,17 +344,21 @@ class Search:
                 incumbent = self._challenged(incumbent, [both], step)
         return incumbent
 
-    def _evaluate(self, candidates: Sequence[Candidate], folds: Sequence[int]) -> list[TrialResult | None]:
+    def _evaluate(
+        self, candidates: Sequence[Candidate], folds: Sequence[int], share: float = 1.0
+    ) -> list[TrialResult | None]:
         evaluated: list[TrialResult | None] = []
-        for some in self._batches(candidates, folds):
-            batch = self.trials.evaluate(some, folds)
+        seen = self.judged if folds == self.trials.folds else self.looked
+        if share < 1.0:
+            seen = [] if self.raced else self.raced
+        for some in self._batches(candidates, folds, share):
+            batch = self.trials.evaluate(some, folds, share)
             evaluated += batch
-            seen = self.judged if folds == self.trials.folds else self.looked
             seen += [r for r in batch if r is not None]
         return evaluated
 
     def _batches(
-        self, candidates: Sequence[Candidate], folds: Sequence[int]
+        self, candidates: Sequence[Candidate], folds: Sequence[int], share: float
     ) -> Iterator[Sequence[Candidate]]:
         """All candidates at once; with a deadline the first one of a search, then as many as workers, while
         time suffices for them and for the training. Raises OutOfTimeError.
@@ -309,13 +370,13 @@ class Search:
             begin = deadline.left() if deadline else 0.0
             if self.longest and begin < self._reserved(len(folds)):
                 raise OutOfTimeError
-            is_first = not self.looked and not self.judged
+            is_first = not self.looked and not self.judged and not self.raced
             yield rest[:n]
             rest = rest[n:]
             if deadline:
-                for first in (self.looked or self.judged)[:1] if is_first else ():
+                for first in (self.raced or self.looked or self.judged)[:1] if is_first else ():
                     self._show(first)
-                self.longest = max(self.longest, (begin - deadline.left()) / len(folds))
+                self.longest = max(self.longest, (begin - deadline.left()) / len(folds) / share)
 
     def _compared(self, incumbent: TrialResult, entrant: TrialResult) -> Comparison:
         counted = self.trials.metric.counted

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -431,11 +431,16 @@ class Trials:
 
     # evaluation
 
-    def evaluate(self, candidates: Sequence[Candidate], folds: Sequence[int]) -> list[TrialResult | None]:
-        """Each candidate on held-out rows of some folds, within the budget; None if none is within."""
+    def evaluate(
+        self, candidates: Sequence[Candidate], folds: Sequence[int], share: float = 1.0
+    ) -> list[TrialResult | None]:
+        """Each candidate on held-out rows of some folds, within the budget; None if none is within.
+
+        share  share of the other rows that trains, scalings as well
+        """
         asked = [self.realised(candidate.values) for candidate in candidates]
-        keys = [_scaling_key(settings, self.repetitions) for settings, _ in asked]
-        self._scalings({key: settings for key, (settings, _) in zip(keys, asked, strict=True)}, folds)
+        keys = [_scaling_key(settings, self.repetitions, share) for settings, _ in asked]
+        self._scalings({key: settings for key, (settings, _) in zip(keys, asked, strict=True)}, folds, share)
         results: dict[int, TrialResult | None] = {}
         waiting = {i: (settings, 0.0) for i, (settings, _) in enumerate(asked)}
         while waiting:
@@ -446,10 +451,10 @@ class Trials:
                     results[i] = None
                     continue
                 resolved = self._resolved(fitted, candidates[i].values, keys[i])
-                trial = Trial(resolved, asked[i][1], self.share)
-                shape = {"spread": trial.spread, "repetitions": self.repetitions, "share": self.share}
+                trial = Trial(resolved, asked[i][1], self.share * share)
+                shape = {"spread": trial.spread, "scaling": keys[i], "share": trial.share}
                 ready[i] = trial, digest_json({**settings_dict(resolved), **shape})[:20]
-            self._try({digest: (trial, keys[i]) for i, (trial, digest) in ready.items()}, folds)
+            self._try({digest: (trial, keys[i]) for i, (trial, digest) in ready.items()}, folds, share)
             waiting = {}
             for i, (trial, digest) in ready.items():
                 judged = self._read(candidates[i], trial, keys[i], digest, folds)
@@ -507,9 +512,9 @@ class Trials:
         part = min(part, most / by.gain)
         return replace(chosen, losses=chosen.losses - part * (fewer.losses - chosen.losses))
 
-    def _scalings(self, wanted: Mapping[str, Settings], folds: Sequence[int]) -> None:
+    def _scalings(self, wanted: Mapping[str, Settings], folds: Sequence[int], share: float) -> None:
         tasks = [
-            (self.job, fold, settings, self.repetitions, key)
+            (self.job, fold, settings, self.repetitions, share, key)
             for key, settings in wanted.items()
             for fold in folds
             if not is_done(scaling_file(self.job, fold, key))
@@ -531,11 +536,12 @@ class Trials:
         if receipt is not None:
             self.training.note(receipt, lambda _: None)
 
-    def _tried(self, _: int, receipt: Receipt | None) -> None:
+    def _tried(self, of_rows: float, _: int, receipt: Receipt | None) -> None:
+        """A trial with a share of rows."""
         if receipt is not None:
-            share = self.share_left / max(self.n_left, 1.0)
+            share = self.share_left * of_rows / max(self.n_left, 1.0)
             self.training.note(receipt, lambda _: self.advance(share))
-            self.share_left, self.n_left = self.share_left - share, self.n_left - 1
+            self.share_left, self.n_left = self.share_left - share, self.n_left - of_rows
 
     def _affordable(
         self, settings: Settings, key: str, folds: Sequence[int], terms: float
@@ -564,7 +570,7 @@ class Trials:
             return replace(settings, gamma=width * unit, compact_gamma=0.0)
         return replace(settings, gamma=LOCAL_WIDTH * width * unit, compact_gamma=width * unit)
 
-    def _try(self, wanted: Mapping[str, tuple[Trial, str]], folds: Sequence[int]) -> None:
+    def _try(self, wanted: Mapping[str, tuple[Trial, str]], folds: Sequence[int], share: float) -> None:
         tasks = [
             (self.job, fold, trial, key, digest, _term_keys(trial))
             for digest, (trial, key) in wanted.items()
@@ -576,7 +582,7 @@ class Trials:
         tasks.sort(
             key=lambda task: -task[2].settings.trees - task[2].settings.landmarks / task[2].settings.n_leaves
         )
-        run_all(self.workers, try_settings, tasks, self._tried)
+        run_all(self.workers, try_settings, tasks, partial(self._tried, share))
 
     def _read(
         self, candidate: Candidate, trial: Trial, key: str, digest: str, folds: Sequence[int]
@@ -669,10 +675,10 @@ def _together(*samples: Sample) -> Sample:
     return Sample(*(np.concatenate([vars(s)[name] for s in samples])[at] for name in vars(samples[0])))
 
 
-def _scaling_key(settings: Settings, repetitions: int) -> str:
-    """The key of the scaling of settings in names of files."""
-    of_scaling = {name: value for name, value in asdict(settings).items() if name in SCALING_SETTINGS}
-    return digest_json({**of_scaling, "repetitions": repetitions})[:20]
+def _scaling_key(settings: Settings, repetitions: int, share: float) -> str:
+    """The key of the scaling of settings, learned from a share of rows, in names of files."""
+    of_scaling = {name: getattr(settings, name) for name in SCALING_SETTINGS}
+    return digest_json({**of_scaling, "repetitions": repetitions, "share": share})[:20]
 
 
 def _term_keys(trial: Trial) -> dict[tuple[int, ...], str]:

@@ -263,13 +263,13 @@ def gather_cells(job: TrainJob, block: int, start: int, stop: int) -> Receipt:
 
 
 def learn_trial_scaling(
-    job: TrainJob, fold: int, settings: Settings, repetitions: int, digest: str
+    job: TrainJob, fold: int, settings: Settings, repetitions: int, share: float, digest: str
 ) -> Receipt | None:
-    """Learn the scaling of settings; None where its features exceed single precision."""
+    """Learn the scaling of settings from a share of rows; None where its features exceed single precision."""
     rows, survey = read_trial(job, fold)
     with one_thread():
         try:
-            fitted = fit_trial_scaling(rows, survey, settings, repetitions)
+            fitted = fit_trial_scaling(rows, survey, settings, repetitions, share)
         except DataError:
             return None
     write_scaling(job, fold, digest, fitted)

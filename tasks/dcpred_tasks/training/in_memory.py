@@ -469,13 +469,17 @@ class FittedScaling:
 
 
 def fit_trial_scaling(
-    rows: TrialRows, survey: Survey, settings: Settings, repetitions: int = TRIAL_REPETITIONS
+    rows: TrialRows,
+    survey: Survey,
+    settings: Settings,
+    repetitions: int = TRIAL_REPETITIONS,
+    share: float = 1.0,
 ) -> FittedScaling:
-    """The scaling that settings ask for, learned without the held-out rows.
+    """The scaling that settings ask for, learned from a share of the rows that are not held out.
 
     Raises DataError where scaled features do not fit single precision.
     """
-    rest = rows.take(np.flatnonzero(~rows.held & rows.broad))
+    rest = rows.take(_part(rows, np.flatnonzero(~rows.held & rows.broad), share, settings.seed))
     settings = settings_of_rest(settings, 1.0)
     target = TargetTransform(settings.target_transform).forward(rest.target)
     scaling = learn_scaling(rest.X, target, rest.weight, survey, settings, repetitions)
@@ -519,13 +523,18 @@ def _training_rows(rows: TrialRows, survey: Survey, trial: Trial) -> tuple[Label
     """The rows that train in a trial, with their survey and settings."""
     settings = trial.settings
     used = np.flatnonzero(~rows.held & (rows.spread if trial.spread else rows.cell))
-    if trial.share < 1.0:
-        used = used[thinned(rows.number[used], max(int(trial.share * len(used)), 1), settings.seed)]
-    rest = rows.take(used)
+    rest = rows.take(_part(rows, used, trial.share, settings.seed))
     n_leaves = leaves_of_share(settings.n_leaves, len(rest.X) / survey.n_used)
     plain = replace(settings, calibrate=False, keep_support_vectors=False, threshold=HALF)
     of_rest = LabelledSample(rest.X, rest.target, rest.weight, np.empty(0))
     return of_rest, replace(survey, n_used=len(rest.X)), replace(plain, n_leaves=n_leaves)
+
+
+def _part(rows: TrialRows, used: IntArray, share: float, seed: int) -> IntArray:
+    """A share of some rows; a smaller share is a part of a larger one."""
+    if share >= 1.0:
+        return used
+    return used[thinned(rows.number[used], max(int(share * len(used)), 1), seed)]
 
 
 def tried_decisions(
