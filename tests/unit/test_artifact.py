@@ -333,7 +333,7 @@ ABSENT = (
     | model_layout.PRESENT
     | {"calibration_weight": model_layout.CALIBRATION["calibration_weight"]}
 )
-BINS = tuple(model_layout.BINS)
+BINNED = (*model_layout.BINS, *model_layout.RELATIONS)
 SINCE_2 = tuple(name for name, array in ARRAYS.items() if array.since == 2)
 
 
@@ -355,7 +355,7 @@ def as_version_1(path: Path) -> None:
 
 def test_a_model_of_version_1_is_read(copied: Path, model: Model) -> None:
     """Its landmarks have γ of the kernel, and its local machines that of the local kernel."""
-    assert ("gamma", "support_gamma", *BINS) == SINCE_2
+    assert ("gamma", "support_gamma", *BINNED) == SINCE_2
     as_version_1(copied)
     stored = read_model(copied, support=True)
     assert model.support is not None
@@ -364,7 +364,10 @@ def test_a_model_of_version_1_is_read(copied: Path, model: Model) -> None:
     assert stored.gamma.dtype == np.float32
     assert stored.support is not None
     assert stored.support.gamma.tolist() == [model.local_kernel.gamma] * model.n_leaves
-    check_equal(replace(stored, gamma=model.gamma, support=None), replace(model, support=None, bins=None))
+    check_equal(
+        replace(stored, gamma=model.gamma, support=None),
+        replace(model, support=None, bins=None, relations=None),
+    )
     for name in ("at", "vectors", "dual", "intercept"):
         check_equal(getattr(stored.support, name), getattr(model.support, name))
     for early in (False, True):  # trained by the way of the paper with one γ: the same scores
@@ -401,7 +404,8 @@ def test_equal_models_have_equal_hashes_wherever_they_come_from(
         not in ("task", "classes", "support", "tree", "scaling", "triangle_bound", "reference", "leaf_models")
         and f.name
         not in ("uncertainty", "background", "parts")  # test_sure_artifact.py, test_contributions.py
-        and f.name not in ("bins", "target", "terms")  # below, test_target_transform.py, test_terms.py
+        and f.name
+        not in ("bins", "relations", "target", "terms")  # below, test_target_transform.py, test_terms.py
     ],
 )
 def test_the_hash_covers_everything(
@@ -438,6 +442,7 @@ def test_the_hash_covers_the_rest(model: Model, tmp_path: Path) -> None:
         (replace(model, bins=None), {}),
         (replace(model, bins=replace(model.bins, edge=model.bins.edge + 1)), {}),
         (replace(model, bins=replace(model.bins, rows=model.bins.rows + 1)), {}),
+        (replace(model, relations=None), {}),
         (replace(model, reference=None), {}),
         (replace(model, reference=replace(model.reference, mean=-model.reference.mean)), {}),
         (replace(model, reference=replace(model.reference, sd=2 * model.reference.sd)), {}),

@@ -30,6 +30,8 @@ MORE = (
         "evaluate model known.zarr --early --metric roc_auc --threshold cost=50",
     ),
     ("dcpred evaluate, regression", "evaluate prices odd.zarr --early --metric r2"),
+    ("dcpred import", "import shifted.csv shifted.zarr --like prices"),
+    ("dcpred evaluate, regression", "evaluate prices shifted.zarr"),
     ("dcpred inspect of a model", "inspect model"),
     ("dcpred inspect of a model", "inspect prices"),
     ("dcpred inspect of a model", "inspect grown"),
@@ -61,6 +63,10 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Known]:
         json_keys.document(
             "import odd.csv odd.zarr --target mean_radius --id id --gap unknown --categorical town"
         )
+        labels = [row[-1] for row in odd[1:]]
+        moved = zip(odd[1:], labels[1:] + labels[:1], strict=True)
+        shifted = [odd[0], *([*row[:-1], label] for row, label in moved)]
+        Path("shifted.csv").write_text("\n".join(map(",".join, shifted)) + "\n")
         found = json_keys.known_keys()
         for title, command in MORE:
             found[title].add(json_keys.document(command))

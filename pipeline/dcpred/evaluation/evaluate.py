@@ -358,12 +358,13 @@ def _few(result: dict[str, Any]) -> Remark | None:
 
 
 def _perfect(result: dict[str, Any]) -> Remark | None:
-    """A remark on predictions that are all right."""
-    n = result["n_samples"] - result["n_bad"]
-    is_perfect = result.get("accuracy", 0.0) == 1.0 or (result.get("r2") or 0.0) > PERFECT_R2
-    if n < PERFECT_ROWS or not is_perfect or (result.get("trained_share") or 0.0) >= SHOWN_SHARE:
+    """A remark on predictions that are all right, or would be with another threshold."""
+    n, is_class = result["n_samples"] - result["n_bad"], "accuracy" in result
+    at_best = 1.0 in (result.get("accuracy"), result.get("auc")) if is_class else result.get("r2") or 0.0
+    if n < PERFECT_ROWS or at_best <= PERFECT_R2 or (result.get("trained_share") or 0.0) >= SHOWN_SHARE:
         return None
-    what = "have the right label" if "accuracy" in result else "have nearly their value"
+    what = "have the right label" if is_class else "have nearly their value"
+    what = what if result.get("accuracy", 1.0) == 1.0 else "are on the right side of some threshold"
     return remark("perfect-fit", f"all {n:,} rows {what}, which is too good for most tasks")
 
 

@@ -31,6 +31,7 @@ from dcpred_tasks.artifacts.model_layout import (
     OF_ROWS,
     PRESENT,
     REFERENCE,
+    RELATIONS,
     SELF_TEST,
     SUPPORT,
     arrays_of,
@@ -61,6 +62,7 @@ from dcpred_tasks.model.leaf_arrays import (
     held_arrays,
     model_arrays,
 )
+from dcpred_tasks.model.relations import Relations
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform
 from dcpred_tasks.model.terms import read_terms
@@ -192,7 +194,7 @@ class Artifact:
         """The model; its support vectors only on request. Raises ModelFormatError, DataError."""
         kernel = Kernel(**self.body["kernel"])
         name = self.body.get("machine")
-        wanted = _stored(COMPACT | REFERENCE | BINS | OF_ROWS, self.body["arrays"])
+        wanted = _stored(COMPACT | REFERENCE | BINS | RELATIONS | OF_ROWS, self.body["arrays"])
         if PRESENT.keys() <= self.body["arrays"].keys():
             wanted = {name: array for name, array in wanted.items() if name != "beta"} | PRESENT
         wanted |= {
@@ -229,6 +231,7 @@ class Artifact:
             background=part_of(a, Background, "background_"),
             parts=self._parts(scaling.n_features),
             bins=part_of(a, Bins, "bin_"),
+            relations=part_of(a, Relations, "relation_"),
             target=TargetTransform.of_document(self.body.get("target", NO_TRANSFORM.document())),
             terms=read_terms(terms, a),
         )

@@ -24,6 +24,7 @@ from dcpred_tasks.model.leaf_arrays import (
     check_arrays,
 )
 from dcpred_tasks.model.leaf_model import check_leaf_model
+from dcpred_tasks.model.relations import Relations
 from dcpred_tasks.model.target_transform import TargetTransform
 from dcpred_tasks.model.uncertainty import LEVELS, Uncertainty
 from dcpred_tasks.process import memory_bytes
@@ -150,6 +151,8 @@ def check_model(model: Model) -> None:
     _check_shapes(model)
     if model.bins is not None:
         _check_bins(model, model.bins)
+    if model.relations is not None:
+        _check_relations(model, model.relations)
     for prefix, part in parts_of(model):
         of_raw = {"feature": model.scaling.n_encoded} if part is model.reference else {}
         check_arrays(prefix, part, sizes | of_raw)
@@ -206,6 +209,11 @@ def _check_bins(model: Model, bins: Bins) -> None:
         raise ValueError("array bin_rows does not hold one number of rows for each bin")
     if not np.isfinite(bins.edge).all() or any((np.diff(edges[:-1]) <= 0).any() for edges in bins.edges):
         raise ValueError("array bin_edge does not ascend")
+
+
+def _check_relations(model: Model, relations: Relations) -> None:
+    if ((relations.feature < 0) | (relations.feature >= model.n_features)).any():
+        raise ValueError(f"array relation_feature does not name {model.n_features} features")
 
 
 def _check_shapes(model: Model) -> None:

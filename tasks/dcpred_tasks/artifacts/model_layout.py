@@ -24,6 +24,7 @@ from dcpred_tasks.model.leaf_arrays import (
     model_arrays,
 )
 from dcpred_tasks.model.one_hot import Coding
+from dcpred_tasks.model.relations import Relations
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_encoding import PREFIX, TargetEncoding
 from dcpred_tasks.model.tree import TREE, Tree
@@ -49,16 +50,18 @@ COMPACT = {
 # In place of `beta` where leaves lack classes: the weights of each leaf for its outputs.
 PRESENT = model_arrays(OutputWeights)
 # Optional parts of a model, with the class of each, and what begins the names of its arrays. Leaf models are
-# in place of compact ones; version 0.1.0 named them so. Scored rows are compared with bins of training rows;
+# in place of compact ones; version 0.1.0 named them so. Scored rows are compared with bins and relations of
+# training rows;
 # background rows serve contributions.
 OPTIONAL: Held = (
     ("support", Support, "support_"),
     ("leaf_models", LeafModels, "machine_"),
     ("reference", Reference, "feature_"),
     ("bins", Bins, "bin_"),
+    ("relations", Relations, "relation_"),
     ("background", Background, "background_"),
 )
-SUPPORT, LEAF_MODELS, _REFERENCE, BINS, BACKGROUND = (
+SUPPORT, LEAF_MODELS, _REFERENCE, BINS, RELATIONS, BACKGROUND = (
     model_arrays(part, prefix) for _, part, prefix in OPTIONAL
 )
 # Optional arrays: earlier readers ignore them, and adding one needs no new version.
@@ -92,7 +95,7 @@ SURE = NOVELTY | CALIBRATION | INTERVALS | QUANTILES | SCALE | BACKGROUND
 OF_ROWS = CODING | GAPS | SYMLOG | MAPS | KNOTS | TARGETS  # how raw rows become rows of columns
 OF_COLUMNS = GAPS | SYMLOG | MAPS | KNOTS  # only beside CODING
 WHOLE = CODING, SYMLOG, MAPS, KNOTS, TARGETS, SCALE, BACKGROUND  # all arrays or none
-ARRAYS = COMPACT | PRESENT | SUPPORT | LEAF_MODELS | REFERENCE | BINS | OF_ROWS | SURE | SELF_TEST
+ARRAYS = COMPACT | PRESENT | SUPPORT | LEAF_MODELS | REFERENCE | BINS | RELATIONS | OF_ROWS | SURE | SELF_TEST
 OF_ENCODED_FEATURES = {*REFERENCE, *GAPS, *SYMLOG, *MAPS}
 
 

@@ -55,12 +55,22 @@ class Bins:
         edges = (self.at + 2 * np.arange(len(self.at))).tolist()
         return [slice(a, b) for a, b in pairwise(edges)]
 
-    def counts(self, *matrices: NDArray[np.generic]) -> IntArray:
-        """Rows by bin, as in `rows`. The matrices have the columns side by side."""
-        counts = np.zeros(len(self.rows), INDEX_DTYPE)
+    def positions(self, *matrices: NDArray[np.generic]) -> list[IntArray]:
+        """The bin of each value, by column. The matrices have the columns side by side, or the first ones."""
         columns = (column for matrix in matrices for column in np.asarray(matrix.T, ACC_DTYPE, order="C"))
-        for column, edges, slot in zip(columns, self.edges, self.slots, strict=True):
-            counts[slot] = np.bincount(edges.searchsorted(column, "right"), minlength=len(edges) + 1)
+        return [
+            edges.searchsorted(column, "right") for column, edges in zip(columns, self.edges, strict=False)
+        ]
+
+    def counts(self, *matrices: NDArray[np.generic]) -> IntArray:
+        """Rows by bin, as in `rows`."""
+        return self.counted(self.positions(*matrices))
+
+    def counted(self, positions: list[IntArray]) -> IntArray:
+        """Rows of these positions by bin, as in `rows`."""
+        counts = np.zeros(len(self.rows), INDEX_DTYPE)
+        for position, slot in zip(positions, self.slots, strict=False):
+            counts[slot] = np.bincount(position, minlength=slot.stop - slot.start)
         return counts
 
 

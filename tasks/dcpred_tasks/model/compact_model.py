@@ -39,6 +39,7 @@ from dcpred_tasks.model.bins import Bins
 from dcpred_tasks.model.kernels import Kernel, RowArray
 from dcpred_tasks.model.leaf_arrays import BETA, LEAF, Background, LeafArrays, Line, OutputWeights, Parts
 from dcpred_tasks.model.leaf_model import LeafModel, needs_double, read_leaf_model
+from dcpred_tasks.model.relations import Relations
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.model.target_transform import NO_TRANSFORM, TargetTransform, undone
 from dcpred_tasks.model.term import Term, offset_of
@@ -140,6 +141,7 @@ class Model(LeafArrays):
     background: Background | None = None
     parts: Parts | None = None
     bins: Bins | None = None
+    relations: Relations | None = None
     target: TargetTransform = NO_TRANSFORM
     terms: tuple[Term, ...] = ()
 

@@ -52,6 +52,7 @@ from dcpred_tasks.scoring.drift_fields import (
     LeafDrift,
 )
 from dcpred_tasks.scoring.drift_words import bins_in_words, value_in_words
+from dcpred_tasks.scoring.relation_changes import changed_relations
 from dcpred_tasks.scoring.statistics import Statistics
 
 LARGE_SHIFT = 0.8
@@ -199,7 +200,15 @@ def describe_drift(
     compared = *(model.scaling.labels(names) or [ABSENT] * model.n_features), *outputs
     training, leaves = known_reference(model), (model.leaf_rows, gathered.leaf_rows)
     scored = scored_reference(model, gathered.moments, training)
-    return drift(training, scored, *leaves, model.bins, gathered.bin_rows, ignored, names, compared, schema)
+    result = drift(training, scored, *leaves, model.bins, gathered.bin_rows, ignored, names, compared, schema)
+    if model.bins is None or model.relations is None:
+        return result
+    each = binned(model.bins, gathered.bin_rows)
+    far = {j for j, rows in enumerate(each) if _compared(rows, LEVEL / len(each)).large}
+    counts = gathered.bin_rows, gathered.rank_sums
+    features = names or [f"feature {j}" for j in range(model.n_features)]
+    changed = changed_relations(model.bins, model.relations, *counts, features, {*ignored, *far})
+    return result if changed is None else replace(result, large=True, relations=changed)
 
 
 def drift(

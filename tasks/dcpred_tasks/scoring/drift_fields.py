@@ -101,6 +101,21 @@ class Beyond:
 
 
 @result_class
+class PairDrift:
+    features: list[str] = result_field("Names of both features.")
+    correlation: float = result_field("Rank correlation in these rows.")
+    training_correlation: float = result_field("Rank correlation in training rows.")
+
+
+@result_class
+class RelationDrift:
+    n_pairs: int = result_field("Number of pairs of features whose rank correlation changed.")
+    features: list[str] = result_field("Names of the features that explain it, or of the first pair.")
+    cause: str = result_field('What explains all: "places", "sign", "other rows", or "" if unknown.')
+    top: list[PairDrift] = result_field("The pairs that changed most.")
+
+
+@result_class
 class Drift:
     """Differences of scored rows from training rows."""
 
@@ -125,6 +140,9 @@ class Drift:
     beyond: list[Beyond] = result_field(
         "Features with rows beyond the range of the training rows.", default=ABSENT
     )
+    relations: RelationDrift = result_field(
+        "How pairs of features relate otherwise than in training.", when="such pairs", default=ABSENT
+    )
 
 
 NAMED = 5  # maximum number of features to name
@@ -141,15 +159,38 @@ def drift_remarks(drift: Mapping[str, Any] | None, subject: str = "", file: str 
         return []
     beyond = [each for each in drift.get("beyond", ()) if not each["by_chance"]]
     top = [each for each in (drift.get("features") or {}).get("top", ()) if each.get("large")]
+    related = drift.get("relations")
     kinds = (
         ("drift", drift_text(drift), top, None),
         ("beyond-training", _listed([*map(_beyond, beyond)], 0), beyond, _share_beyond(beyond)),
     )
-    return [
+    remarks = [
         remark(code, f"{subject}{text}", columns=[*map(_name, features)], file=file, share=share)
         for code, text, features, share in kinds
         if text
     ]
+    if related:
+        text = f"{subject}{_related(related)}"
+        remarks.append(remark("relations", text, columns=related["features"], file=file))
+    return remarks
+
+
+CAUSES = {
+    "places": "{} seem to have changed places",
+    "sign": "{} seems to have the other sign",
+    "other rows": "{} relates to other columns no more, as if its values belonged to other rows",
+    "": "{} relate otherwise than in training",
+}
+
+
+def _related(drift: Mapping[str, Any]) -> str:
+    """How features relate otherwise, with the pair that shows it best."""
+    pair, names, cause = drift["top"][0], [*map(repr, drift["features"])], drift["cause"]
+    figures = f"{pair['correlation']:.2f}, in training {pair['training_correlation']:.2f}"
+    of = "" if set(names) == {*map(repr, pair["features"])} else " of {!r} and {!r}".format(*pair["features"])
+    more = f"; and {drift['n_pairs'] - 1:,} more" if drift["n_pairs"] > 1 else ""
+    subject = (" or " if cause in ("sign", "other rows") else " and ").join(names)
+    return f"{CAUSES[cause].format(subject)} (rank correlation{of} {figures}{more})"
 
 
 def _name(feature: Mapping[str, Any]) -> str:

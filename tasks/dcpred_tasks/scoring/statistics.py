@@ -4,8 +4,8 @@ their comparison with the training rows.
 Every row      decision values in a histogram of fixed bins for each output; labels by class
 One in k       rows by bin of each raw feature and of each output (model/bins.py); mean and sd of each scaled
 feature, and
-               missing values in models with them; rows by leaf. For all rows they would cost more than
-               scoring
+               missing values in models with them; rows by leaf; rank sums of pairs of raw features
+               (model/relations.py). For all rows they would cost more than scoring
 
 Features are measured as the model sees them, x' = (x − μ) ∘ s: μ is near their middle, which is accurate, and
 a feature of factor 0 does not matter, because it changes no score. Reports give them in raw units.
@@ -26,11 +26,13 @@ from numpy.typing import NDArray
 from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, FloatArray, IntArray, LeafNumbers, Status
 from dcpred_tasks.model.compact_model import Model
 from dcpred_tasks.model.moments import Moments, as_features, moments_of, packed_moments
+from dcpred_tasks.model.relations import no_sums, pairs_once, pairs_twice, rank_map
 from dcpred_tasks.model.scaling import Scaling
 from dcpred_tasks.row_sampling import one_of_each
 from dcpred_tasks.scoring.outputs import OUTPUT_COLUMNS, Values, columns
 
-HISTOGRAM, BINNED = "decision", "bins"  # their names in commit records; of the first in manifests, too
+# Their names in commit records; of the first in manifests, too.
+HISTOGRAM, BINNED, RELATED = "decision", "bins", "relations"
 SAMPLE_ROWS = 2**11  # least sampled rows of a run, if it has so many
 STRIDE = 2**10  # k of a large run; only BLOCK_SAMPLE_ROWS makes it longer
 BLOCK_SAMPLE_ROWS = 2**11  # most sampled rows of a block
@@ -87,6 +89,8 @@ class Statistics:
         self.moments = Moments(model.n_features)
         self.leaf_rows = np.zeros(model.n_leaves, INDEX_DTYPE)
         self.bin_rows = np.zeros(0 if model.bins is None else len(model.bins.rows), INDEX_DTYPE)
+        self.ranks = rank_map(model.bins, model.relations)
+        self.rank_sums = no_sums(0 if self.ranks is None else len(self.ranks.features))
         self.histogram = np.zeros((model.n_outputs, REGRESSION_BINS if _limits(model) else BINS), INDEX_DTYPE)
 
     def observe(self, scored: ScoredRows, sampled: IntArray) -> None:
@@ -102,7 +106,10 @@ class Statistics:
         if self.model.bins is not None:
             # A row that the model refuses for a missing value also shows drift.
             read = sampled[ok[sampled] | (scored.status[sampled] == Status.NON_FINITE_FEATURE)]
-            self.bin_rows += self.model.bins.counts(scored.X[read], decision[sampled[ok[sampled]]])
+            positions = self.model.bins.positions(scored.X[read], decision[sampled[ok[sampled]]])
+            self.bin_rows += self.model.bins.counted(positions)
+            if self.ranks is not None:
+                self.rank_sums += self.ranks.sums(positions)
         sampled = sampled[ok[sampled]]
         self.moments.add(moments_of(as_features(self.model.scaling, scored.X[sampled])))
         self.leaf_rows += np.bincount(scored.leaf[sampled], minlength=len(self.leaf_rows))
@@ -118,6 +125,7 @@ class Statistics:
             **({"gaps": pack(gaps)} if self.model.scaling.knows_gaps else {}),
             "leaf_rows": pack(self.leaf_rows.astype("<u4")),
             **({} if self.model.bins is None else {BINNED: pack(self.bin_rows.astype("<u4"))}),
+            **({} if self.ranks is None else {RELATED: pack(pairs_once(self.rank_sums).astype("<i4"))}),
             HISTOGRAM: pack(self.histogram.astype("<u4")),
             **{c.tally: self.tallies.get(c.name, _NONE).tolist() for c in OUTPUT_COLUMNS if c.tally},
         }
@@ -131,19 +139,21 @@ class Statistics:
         self.leaf_rows += unpack(value["leaf_rows"])
         if self.model.bins is not None and BINNED in value:  # Earlier versions omit them.
             self.bin_rows += unpack(value[BINNED])
+        if self.ranks is not None and RELATED in value:
+            self.rank_sums += pairs_twice(unpack(value[RELATED], "<i4"), len(self.ranks.features))
         self.histogram += unpack(value[HISTOGRAM]).reshape(self.histogram.shape)
         for column in OUTPUT_COLUMNS:
             if column.name in self.tallies and len(value[column.tally]) == len(self.tallies[column.name]):
                 self.tallies[column.name] += np.array(value[column.tally], INDEX_DTYPE)
 
 
-def pack(counts: NDArray[np.uint32]) -> str:
+def pack(counts: NDArray[np.uint32 | np.int32]) -> str:
     """Counts, most of them 0, as text."""
     return base64.b64encode(zlib.compress(counts.tobytes(), 1)).decode()
 
 
-def unpack(text: str) -> IntArray:
-    return np.frombuffer(zlib.decompress(base64.b64decode(text)), "<u4").astype(INDEX_DTYPE)
+def unpack(text: str, dtype: str = "<u4") -> IntArray:
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype).astype(INDEX_DTYPE)
 
 
 def bad_features(scaling: Scaling, rows: NDArray[np.generic]) -> IntArray:

@@ -11,6 +11,7 @@ from dcpred_tasks.dtypes import ACC_DTYPE, INDEX_DTYPE, MODEL_DTYPE, FloatArray,
 from dcpred_tasks.errors import DataError
 from dcpred_tasks.model.bins import SAMPLE, fit_bins
 from dcpred_tasks.model.compact_model import Model, score_rows
+from dcpred_tasks.model.relations import fit_relations
 from dcpred_tasks.model.target_transform import PLAIN, TargetTransform, check_targets
 from dcpred_tasks.process import one_thread
 from dcpred_tasks.remarks import Remark, remark
@@ -293,7 +294,7 @@ SCORED = 2**11  # rows whose scores are binned
 def with_bins(
     model: Model, X: NDArray[np.generic], number: IntArray, survey: Survey, schema: Schema | None, seed: int
 ) -> Model:
-    """The model with the bins of its features and scores.
+    """The model with the bins of its features and scores, and the relations of its features.
 
     X, number  sampled raw rows, and the numbers of these rows
     """
@@ -303,7 +304,8 @@ def with_bins(
         decision, _ = score_rows(model, X[thinned(number, SCORED, seed)])
     n = model.n_features
     rows = X[thinned(number, SAMPLE, seed)]
-    return replace(model, bins=fit_bins(rows, survey.minimum[:n], survey.maximum[:n], decision, codes))
+    bins = fit_bins(rows, survey.minimum[:n], survey.maximum[:n], decision, codes)
+    return replace(model, bins=bins, relations=fit_relations(bins, rows))
 
 
 RARE_OF_SEVERAL = 0.2  # share of a class below which it is rare, in even shares of three classes or more
