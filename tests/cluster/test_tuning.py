@@ -528,8 +528,12 @@ def test_what_was_chosen_is_kept(data: Path, tuned: Tuned, monkeypatch: pytest.M
     assert (tuned.folder / "m.tuned.json").read_bytes() == tuned.chosen
     assert not tuned.report.trained["already_trained"]
     assert again.trained["already_trained"]
-    with pytest.raises(PlanConflictError, match="is there already"):
-        small_search(data, model, budget=Budget(ratio=50.0))
+    with pytest.raises(
+        PlanConflictError, match=r"is there already.*: it was asked for another budget\. Remove"
+    ):
+        small_search(data, model, policy=REFERENCES, budget=Budget(ratio=50.0))
+    with pytest.raises(PlanConflictError, match=r"another choice of reference models and another time limit"):
+        small_search(data, model, policy=replace(SMALL, deadline=Deadline(5.0)))
 
 
 @pytest.mark.cases(2)

@@ -31,7 +31,7 @@ import dcpred
 from dcpred.cli import main
 from dcpred.public.results import PublicResult
 from dcpred_tasks.errors import DataError, DcpredError, IncompleteError, SchedulerError, SettingsError
-from dcpred_tasks.result_fields import type_text
+from dcpred_tasks.result_fields import ABSENT, type_text
 from dcpred_tasks.storage.addressed_arrays import open_group
 from support.data import make_blobs, make_group
 from support.stores import StoreServer, used
@@ -462,13 +462,15 @@ def test_results(folder: Path, tmp_path: Path) -> None:
         dcpred.status(tmp_path / "root"),
         dcpred.evaluate(folder / "model", data, cost=False),
         dcpred.repair(folder / "model", data, folder / "scores"),
+        *(dcpred.inspect(path) for path in (folder / "model", data, folder / "scores")),
     ]
     for one in found:
         assert isinstance(one, PublicResult)
         assert repr(one).startswith(f"{type(one).__name__}(")
         assert len(repr(one)) < 700
         assert one._repr_html_().startswith(f"<table><caption>{type(one).__name__}</caption><tr>")
-        assert one.as_dict().keys() >= {field.name for field in fields(one)} - {"figures"}
+        there = {field.name for field in fields(one) if getattr(one, field.name) is not ABSENT}
+        assert one.as_dict().keys() >= there - {"figures"}
         with pytest.raises(FrozenInstanceError):
             one.output = "other"  # type: ignore[union-attr,misc]
 

@@ -390,8 +390,14 @@ def test_a_setting_that_no_constructor_takes_is_named_with_its_place(kind: type[
         TypeError, match=r"no parameters 'overlap', 'leaf_model'. Pass .*overlap=3, leaf_model='exact'"
     ):
         kind(overlap=3, leaf_model="exact")
-    with pytest.raises(TypeError, match="unexpected keyword argument 'landmark'"):
+    with pytest.raises(TypeError, match=rf"Cannot call {kind.__name__} with 'landmark'.*mean 'landmarks'"):
         kind(landmark=4)
+    with pytest.raises(
+        TypeError, match=r"no parameters 'landmarks', 'C'. Pass to the estimator landmarks=0, C"
+    ):
+        Settings(landmarks=0, trees=5, C=2.0)
+    with pytest.raises(TypeError, match=r"Cannot call Settings with 'tree': .* Did you mean 'trees'"):
+        Settings(tree=5)
     with pytest.raises(TypeError, match="positional"):
         kind(4)
 

@@ -857,3 +857,15 @@ def test_a_candidate_whose_scaling_one_fold_cannot_learn_is_left_out(monkeypatch
 
     monkeypatch.setattr("dcpred.training.trials.learn_trial_scaling", in_all_folds_but_the_last)
     assert trials.evaluate([Candidate(DEFAULT, {})], trials.folds) == [None]
+
+
+def test_a_point_of_the_front_asks_for_no_more_trees_than_its_cost_is_of() -> None:
+    """Another training of it, on other rows, then keeps its cost."""
+    X, y = quadrants(900)
+    trials = trials_of(X, y, policy=ONCE)
+    [result] = trials.evaluate([Candidate("trees", {"trees": 400, **NO_LEAVES})], trials.folds)
+    assert result is not None
+    assert 0 < result.n_trees < result.settings.trees == 400
+    points = described(SearchOutcome(result, [result]), trials)["frontier"]
+    assert [point["settings"]["trees"] for point in points] == [int(np.ceil(result.n_trees))]
+    assert points[0]["trees"] == points[0]["settings"]["trees"]

@@ -10,10 +10,17 @@ from typing import Any, TypeVar
 
 from sklearn.base import ClassifierMixin
 
+from dcpred.public.functions import check_keywords
 from dcpred.public.parameters import Parameter, documented, parameters_in
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.evaluation.named_scores import CLASSES, NUMBERS, SCORES
-from dcpred_tasks.training.settings import EARLIER_NAMES, Description, describe_settings, renamed
+from dcpred_tasks.training.settings import (
+    EARLIER_NAMES,
+    SETTING_NAMES,
+    Description,
+    describe_settings,
+    renamed,
+)
 from dcpred_tasks.training.settings import Settings as TrainingSettings
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -97,12 +104,19 @@ def check_names(given: Iterable[str]) -> None:
 
 
 def checked_names(kind: type[T]) -> type[T]:
-    """Make a constructor refuse earlier names of settings."""
-    init = kind.__init__
+    """Make the constructor of `Settings` refuse earlier names of settings, and those of an estimator."""
+    init, known = kind.__init__, list(inspect.signature(kind).parameters)
 
     @wraps(init)
     def checked(self: T, *args: Any, **given: Any) -> None:
         check_names(given)
+        common = {name: given[name] for name in given if name not in known and name in SETTING_NAMES}
+        if common:
+            raise TypeError(
+                f"Settings has no parameter{'s' * (len(common) > 1)} {', '.join(map(repr, common))}. Pass to"
+                f" the estimator {_arguments(common)}."
+            )
+        check_keywords(kind.__name__, given, known)
         init(self, *args, **given)
 
     kind.__init__ = checked  # type: ignore[method-assign,assignment]
@@ -226,6 +240,7 @@ def without_rare_settings(init: F) -> F:
                 f"{type(self).__name__} has no parameter{'s' * (len(rare) > 1)} {names}. Pass"
                 f" settings=dcpred.Settings({_arguments(rare)})."
             )
+        check_keywords(type(self).__name__, given, list(inspect.signature(init).parameters)[1:])
         init(self, *args, **given)
 
     return checked  # type: ignore[return-value]

@@ -39,7 +39,7 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(documented(function))
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        _check_keywords(function.__name__, kwargs, parameters)
+        check_keywords(function.__name__, kwargs, parameters)
         given = inspect.signature(function).bind(*args, **kwargs).arguments
         for name, value in given.items():
             wanted = parameters[name].annotation
@@ -68,7 +68,7 @@ def _fails_from(on_alarm: str) -> Severity | None:
     return Severity.ALARM if on_alarm == "raise" else None
 
 
-def _check_keywords(function: str, given: Mapping[str, Any], known: Collection[str]) -> None:
+def check_keywords(function: str, given: Mapping[str, Any], known: Collection[str]) -> None:
     """Raise TypeError, with what to pass, for a keyword that a function does not have: above all settings."""
     others = [name for name in given if name not in known]
     if not others:

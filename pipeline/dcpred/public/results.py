@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dcpred_tasks.remarks import Remark
-from dcpred_tasks.result_fields import FACTS, Facts, document_of
+from dcpred_tasks.result_fields import ABSENT, FACTS, Facts, document_of
 
 MIB = 2**20
 LONGEST = 60  # letters of a value
@@ -54,7 +54,7 @@ class PublicResult:
 
     def _shown(self) -> list[tuple[str, Any]]:
         """Names and values, without those that are empty."""
-        empty: tuple[Any, ...] = (None, "", [], {}, ())
+        empty: tuple[Any, ...] = (None, "", [], {}, (), ABSENT)
         values = vars(self).items()
         return [(name, value) for name, value in values if value not in empty and name != "remarks"]
 

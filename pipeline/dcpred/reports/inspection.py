@@ -11,6 +11,7 @@ import zarr
 from dcpred.datasets.schema_text import schema_texts
 from dcpred.execution.progress import counted
 from dcpred.public.functions import typed
+from dcpred.public.results import PublicResult
 from dcpred.runs.latest import LINK, MANIFEST, PLAN, SETTINGS, run_meant
 from dcpred.runs.ledger import open_ledger
 from dcpred.runs.manifest import Manifest
@@ -189,7 +190,7 @@ def _drift_lines(r: Mapping[str, Any]) -> Lines:
 
 
 @result_class
-class ModelFacts:
+class ModelFacts(PublicResult):
     """What a model holds."""
 
     kind: str = result_field("model.")
@@ -249,7 +250,7 @@ class ModelFacts:
 
 
 @result_class
-class DataFacts:
+class DataFacts(PublicResult):
     """What a data set holds."""
 
     kind: str = result_field("data.")
@@ -265,7 +266,7 @@ class DataFacts:
 
 
 @result_class
-class TrainingFacts:
+class TrainingFacts(PublicResult):
     """What an unfinished training holds."""
 
     kind: str = result_field("training.")
@@ -280,7 +281,7 @@ def _run_text(document: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 @result_class
-class OutputFacts:
+class OutputFacts(PublicResult):
     """What an output holds."""
 
     kind: str = result_field("scores.", text=_drift_lines)

@@ -4,6 +4,7 @@ import os
 import shutil
 import time
 import warnings
+from ast import literal_eval
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
@@ -87,6 +88,12 @@ OF_DATA = {
     "n_classes": "the number of classes",
 }
 SMALLER = "Write the input with smaller chunks, or start fewer or larger workers"
+ASKED = {  # what decides a choice (`_asked`), where its name does not say it
+    "seconds": "time limit",
+    "search": "search",
+    "folds": "way to hold out rows",
+    "references": "choice of reference models",
+}
 MARK = "tune.json"
 
 
@@ -94,7 +101,7 @@ def described(outcome: SearchOutcome, trials: Trials) -> dict[str, Any]:
     """The fields of a report. The choice, and the default settings and reference models if they are asked
     for, are evaluated on the same rows: with many rows, on some that no choice used.
     """
-    chosen, references, settings = outcome.chosen, [], outcome.chosen.settings
+    chosen, references, settings = outcome.chosen, [], _of_cost(outcome.chosen)
     points = [_row(result, result, trials) for result in _frontier(outcome.judged)]
     if trials.n_judged and not outcome.complete:
         final = copy(trials)
@@ -109,7 +116,7 @@ def described(outcome: SearchOutcome, trials: Trials) -> dict[str, Any]:
         chosen = final.again(chosen)
         if trials.policy.references:
             references = _references(outcome.chosen, chosen, final)
-        settings = replace(settings, landmarks=chosen.settings.landmarks, trees=chosen.settings.trees)
+        settings = replace(settings, landmarks=chosen.settings.landmarks, trees=_of_cost(chosen).trees)
         made = replace(chosen, settings=settings)
         points = _front_rows(outcome, made, trials)
         foretold = final.foretold(chosen)
@@ -161,6 +168,12 @@ def _front_rows(outcome: SearchOutcome, made: TrialResult, trials: Trials) -> li
     return sorted(rows, key=lambda row: float(row["cost_ratio"]))
 
 
+def _of_cost(result: TrialResult) -> Settings:
+    """The settings, with no more trees than the cost is of: held-out rows of a training may choose more."""
+    most = int(np.ceil(result.n_trees)) if len(result.losses) else result.settings.trees
+    return replace(result.settings, trees=min(result.settings.trees, most))
+
+
 def _apart(first: TrialResult, trials: Trials, last: TrialResult, final: Trials) -> float:
     """The standard deviation of the mean losses of folds by time: future rows are another fold."""
     if not trials.rule.ordered:
@@ -177,7 +190,7 @@ def _row(result: TrialResult, shown: TrialResult, trials: Trials, apart: float =
 
     apart  addition to the standard error of the mean loss, in squares
     """
-    s, n = result.settings, trials.n_judged
+    s, n = _of_cost(result), trials.n_judged
     quality = quality_of(shown.losses if n else np.zeros(0), shown.weight, trials, trials.clusters, apart)
     if trials.rule.words:
         quality["held_out"] = trials.rule.words
@@ -490,12 +503,13 @@ def _choice(
         for asked in (policy, replace(policy, deadline=None))
     )
     tuned, scratch = model.with_name(f"{model.name}.tuned.json"), search_folder(model)
-    if tuned.exists() and (before := read_own_json(tuned)).get("run") in runs:
+    before = read_own_json(tuned) if tuned.exists() else {}
+    if before.get("run") in runs:
         show(f"settings were chosen before; reading them from {tuned}")
         if any(_is_of(scratch, run) for run in trial_runs):  # The search was interrupted at its very end.
             shutil.rmtree(scratch, ignore_errors=True)
         return found_before(before, tuned), None
-    _check_no_other(model)
+    _check_no_other(model, str(before.get("run")), runs[0], hashes)
     check_new_name(model, f".tuned.json{PARTIAL}")
     if earlier is not None:
         data = _data_of(request, contents, _n_classes(y, start.task))
@@ -542,17 +556,35 @@ def _asked(policy: SearchPolicy, budget: Budget | None, earlier: Earlier | None,
     return str(sorted(asked.items()))
 
 
-def _check_no_other(model: Path) -> None:
-    """Raises PlanConflictError if a model, or work at one, exists already."""
+def _check_no_other(model: Path, earlier: str, run: str, data: Sequence[str]) -> None:
+    """Raises PlanConflictError if a model, or work at one, exists already.
+
+    earlier, run  what the search beside it was asked, if there was one, and what is asked now (`_asked`)
+    data          the hashes of data and settings with which such a text may begin
+    """
     unfinished = model.with_name(f"{model.name}.scratch")
     check_unlocked(open_place(unfinished))
     for there in (model, unfinished):
         if not is_free(there):
             raise PlanConflictError(
                 f"Cannot write a model to {model}: {there} is there already, and this search did not choose"
-                " its settings: data, settings, budget or version of dcpred differ. Data differ when their"
-                " files have other times or sizes. Remove it or choose another path."
+                f" its settings: {_differs(earlier, run, data)} Remove it or choose another path."
             )
+
+
+def _differs(earlier: str, run: str, data: Sequence[str]) -> str:
+    of_these = [start for start in data if earlier.startswith(start)]
+    if not of_these:
+        return (
+            "data, settings or version of dcpred differ. Data in files differ when these have other times or"
+            " sizes."
+        )
+    before, now = (
+        dict(literal_eval(text.removeprefix(start)))
+        for text, start in ((earlier, of_these[0]), (run, data[0]))
+    )
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    return f"it was asked for another {' and another '.join(ASKED.get(name, name) for name in names)}."
 
 
 def _report_fields(trials: Trials, seconds: dict[str, float]) -> dict[str, Any]:

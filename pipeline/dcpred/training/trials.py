@@ -116,6 +116,8 @@ class TrialResult:
     weight: FloatArray
     """(n_judged,)"""
     ties_of: Callable[[], FloatArray]
+    n_trees: float = 0.0
+    """Those of its models, whose cost is `cost`."""
 
     @cached_property
     def ties(self) -> FloatArray:
@@ -598,7 +600,7 @@ class Trials:
             partial(self._losses, digest, folds, self.ties),
         )
         settings = replace(trial.settings, trees=self._most_trees(trial.settings.trees, cost, shape[-1]))
-        return TrialResult(candidate, settings, cost, losses, self.weight, ties)
+        return TrialResult(candidate, settings, cost, losses, self.weight, ties, float(shape[-1]))
 
     def _most_trees(self, most: int, cost: PredictedCost, n_trees: float) -> int:
         """A limit of trees by which a model of more rows, which may have more of them, is in the budget.

@@ -399,7 +399,7 @@ def _no_zarr(path: str, kind: str, error: Exception) -> str:
     if is_remote(path):
         so = f"holds no Zarr {kind} ({type(error).__name__})"
     elif not local.exists():
-        so = "does not exist"
+        return f"Cannot read {path}: it does not exist. Check the path."
     elif local.is_dir() and next(local.iterdir(), None) is None:
         return (
             f"Cannot read {path}: it is an empty folder. Name a Zarr group, or a folder with .parquet files."

@@ -90,7 +90,7 @@ def divide(
 
 def first_leaves(n_rows: int, settings: Settings) -> int:
     """The number of leaves of the first tree."""
-    return settings.n_leaves or auto_leaves(n_rows)
+    return settings.n_leaves or (auto_leaves(n_rows) if settings.landmarks else 1)
 
 
 def auto_leaves(n_rows: int) -> int:

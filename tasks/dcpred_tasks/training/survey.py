@@ -284,7 +284,7 @@ def check_survey(
         name = names[int(only)] if names is not None and 0 <= int(only) < len(names) else only
         raise DataError(
             f"Cannot train a classification: y has only one class, {name}. Check the target and the sample"
-            " weights, or train a regression."
+            " weights."
         )
 
 

@@ -52,16 +52,26 @@ def fit_terms(
     asked = [term.fit for term in FITS if len(X) and term.is_asked_for(settings)]
     fits = [fit(X, target, weight, survey, settings) for fit in asked]
     terms = tuple(term for term in fits if term is not None)
-    if terms and not learn_what_is_left(settings):
+    if terms and (other := _not_learning(settings)):
         raise SettingsError(
-            f"Cannot train with the term {terms[0].name}: local SVMs do not take it into account. Set"
-            f" refine=true, leaf_model={COMPACT}, distill_weight=0 and keep_support_vectors=false, and a loss"
-            f" other than {DISTANCE}."
+            f"Cannot train {terms[0].name} beside {', '.join(other)}: local SVMs do not take"
+            f" {terms[0].name} into account. Set {', '.join(other.values())}, or {terms[0].name}=0."
         )
     return terms
 
 
 def learn_what_is_left(settings: Settings) -> bool:
     """Whether leaves take terms into account."""
-    of_svm = settings.loss == DISTANCE or settings.distill_weight > 0 or settings.keep_support_vectors
-    return settings.refine and settings.leaf_model == COMPACT and not of_svm
+    return not _not_learning(settings)
+
+
+def _not_learning(settings: Settings) -> dict[str, str]:
+    """Settings with which leaves do not take terms into account, and what to set in their place."""
+    right = {
+        f"loss={DISTANCE}": (settings.loss != DISTANCE, "another loss"),
+        f"distill_weight={settings.distill_weight:g}": (not settings.distill_weight, "distill_weight=0"),
+        "keep_support_vectors=true": (not settings.keep_support_vectors, "keep_support_vectors=false"),
+        "refine=false": (settings.refine, "refine=true"),
+        f"leaf_model={settings.leaf_model}": (settings.leaf_model == COMPACT, f"leaf_model={COMPACT}"),
+    }
+    return {wrong: advice for wrong, (is_right, advice) in right.items() if not is_right}
