@@ -53,6 +53,12 @@ PARTS: dict[str, dict[str, str]] = {
     },
     "clusters": {"k_means": "k-means"},
     "held_out": {"fit_and_judge": "leaf: judging"},
+    "tree_boosting": {
+        "borders_of": "trees: bins",
+        "bins_of": "trees: bins",
+        "boosted": "trees: growth",
+    },
+    "term_fits": {"fit_terms": "trees: rest"},
     "calibration": {"fit_calibration": "calibration"},
     "partition": {"divide": "tree", "additive_map": "additive maps", "fit_map": "maps"},
     "in_memory": {

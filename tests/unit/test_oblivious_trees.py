@@ -533,6 +533,21 @@ def test_trees_without_landmarks_are_fitted_once_for_each_fold(
         assert 0.85 < ((low <= truth) & (truth <= high)).mean() < 0.95
 
 
+def test_trees_without_a_fold_are_as_many_as_those_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+
+    def counted(X: np.ndarray, *given: Any) -> ObliviousTrees:
+        trees = fit_trees(X, *given)
+        counts.append(len(trees.leaf))
+        return trees
+
+    monkeypatch.setattr(term_fits, "FITS", (TermFit(lambda s: s.trees > 0, counted),))
+    X, y = table(900, 0, "two")
+    mine = DCPredClassifier(n_leaves=1, landmarks=4, settings=Settings(trees=200, tree_rate=0.3)).fit(X, y)
+    assert len(counts) > FOLDS
+    assert {*counts} == {len(mine.model_.terms[0].leaf)} != {200}
+
+
 def test_no_trees_and_no_landmarks_are_nothing() -> None:
     with pytest.raises(SettingsError, match=r"landmarks=0 without trees.*Set landmarks or trees\."):
         make_settings({"landmarks": 0})

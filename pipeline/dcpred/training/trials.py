@@ -523,15 +523,17 @@ class Trials:
         ]
         run_all(self.workers, learn_trial_scaling, tasks, self._noted)
 
-    def _terms(self, wanted: Iterable[tuple[Trial, int]]) -> None:
-        """Fit what trials of folds have beside leaves, once for those that share it."""
-        tasks = {
-            (fold, key): (self.job, fold, trial, groups, key)
-            for trial, fold in wanted
-            for groups, key in _term_keys(trial).items()
-            if not is_done(terms_file(self.job, fold, key))
-        }
-        run_all(self.workers, learn_trial_terms, list(tasks.values()), self._noted)
+    def _terms(self, trials: Iterable[tuple[Trial, int]]) -> None:
+        """Fit what trials of folds have beside leaves, once for those that share it: first by all rows."""
+        wanted = [(trial, fold, _term_keys(trial)) for trial, fold in trials]
+        for first in (True, False):
+            tasks = {
+                (fold, key): (self.job, fold, trial, groups, keys)
+                for trial, fold, keys in wanted
+                for groups, key in keys.items()
+                if first == (groups == ()) and not is_done(terms_file(self.job, fold, key))
+            }
+            run_all(self.workers, learn_trial_terms, list(tasks.values()), self._noted)
 
     def _noted(self, _: int, receipt: Receipt | None) -> None:
         """A scaling, terms, or a reference."""

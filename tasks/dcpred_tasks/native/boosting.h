@@ -218,7 +218,8 @@ struct Booster {
                 typedef Lanes<int64_t, LANE_COUNT> Wide;
                 cells[k] = __builtin_convertvector(slope, Wide) * ((int64_t)1 << 32) + __builtin_convertvector(curvature, Wide);
             }
-            for (int r = 0; r < LANE_COUNT; r++)
+            if (width == 1) store_as(whole + row, cells[0]);
+            for (int r = 0; width > 1 && r < LANE_COUNT; r++)
                 for (int k = 0; k < width; k++) whole[(row + r) * width + k] = cells[k][r];
         }
         return unit;

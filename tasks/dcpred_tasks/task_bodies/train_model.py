@@ -276,12 +276,18 @@ def learn_trial_scaling(
     return receipt(len(rows.X))
 
 
-def learn_trial_terms(job: TrainJob, fold: int, trial: Trial, groups: Sequence[int], digest: str) -> Receipt:
-    """Fit the terms of a trial without some groups of its rows."""
+def learn_trial_terms(
+    job: TrainJob, fold: int, trial: Trial, groups: tuple[int, ...], digests: Mapping[tuple[int, ...], str]
+) -> Receipt:
+    """Fit the terms of a trial without some groups of its rows, as large as those of all of them.
+
+    digests  of all terms of the trial, by groups
+    """
     rows, survey = read_trial(job, fold)
+    first = {key: digests[key] for key in digests if groups and not key}
     with one_thread():
-        terms = fit_trial_terms(rows, survey, trial, groups)
-    write_terms(job, fold, digest, terms)
+        terms = fit_trial_terms(rows, survey, trial, groups, _read_terms(job, fold, first))
+    write_terms(job, fold, digests[groups], terms)
     return receipt(len(rows.X))
 
 
@@ -290,13 +296,17 @@ def try_settings(
 ) -> Receipt:
     """Try settings with a scaling of that digest, and with terms of theirs, by the groups that these lack."""
     rows, survey = read_trial(job, fold)
-    fitted: dict[WithoutGroups, tuple[Term, ...]] = {
-        (frozenset(without), None): read_fitted_terms(job, fold, key) for without, key in terms.items()
-    }
+    fitted = _read_terms(job, fold, terms)
     scaling_of_fold = read_scaling(job, fold, scaling).scaling
     decision, model = tried_decisions(rows, survey, trial, scaling_of_fold, fitted)
     write_tried(job, fold, digest, decision, shape_of(model))
     return receipt(len(rows.X))
+
+
+def _read_terms(
+    job: TrainJob, fold: int, digests: Mapping[tuple[int, ...], str]
+) -> dict[WithoutGroups, tuple[Term, ...]]:
+    return {(frozenset(groups), None): read_fitted_terms(job, fold, key) for groups, key in digests.items()}
 
 
 def try_reference(job: TrainJob, fold: int, name: str, most: int) -> Receipt:

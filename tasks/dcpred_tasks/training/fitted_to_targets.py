@@ -187,17 +187,21 @@ class TargetSample:
         return terms, tuple(crossed)
 
     def terms_without(self, groups: Collection[int], fold: int | None = None) -> tuple[Term, ...]:
-        """By the rows of other groups, encoded without the targets of the fold. Raises SettingsError."""
+        """By the rows of other groups, encoded without the targets of the fold; as large as those of all
+        rows, which hold out some to find their size. Raises SettingsError.
+        """
         key = frozenset(groups), fold if self.encoding else None
         if key not in self.terms:  # Two groups are left out together twice.
             rest = np.flatnonzero(~np.isin(self.folds.groups(self.number), list(groups)))
             X = encoded(self.encoding, self.X[rest], self.number[rest], fold)
             costs = row_weights(self.target, self.weight, self.factors)[rest]
-            self.terms[key] = term_fits.fit_terms(X, self.target[rest], costs, self.survey, self.settings)
+            given = X, self.target[rest], costs, self.survey, self.settings
+            self.terms[key] = term_fits.fit_terms(*given, self.terms_without(()) if groups else ())
         return self.terms[key]
 
     def without_folds(self, fitted: FittedToTargets, count: int) -> FittedToTargets:
         """The same with what is fitted without each of the first so many folds."""
+        self.terms.setdefault((frozenset(), None), fitted.every.terms)
         return replace(fitted, held=tuple(self._without(fitted.every, fold) for fold in range(count)))
 
     def _without(self, every: Known, fold: int) -> Known:

@@ -486,10 +486,20 @@ def fit_trial_scaling(
     return FittedScaling(scaling, kernel_unit(scaling(rest.X), rest.weight, settings))
 
 
-def fit_trial_terms(rows: TrialRows, survey: Survey, trial: Trial, groups: Sequence[int]) -> tuple[Term, ...]:
-    """The terms of a trial, also without some groups of its rows (TargetSample.terms_without)."""
+def fit_trial_terms(
+    rows: TrialRows,
+    survey: Survey,
+    trial: Trial,
+    groups: Sequence[int],
+    terms: Mapping[WithoutGroups, tuple[Term, ...]] = NO_TERMS,
+) -> tuple[Term, ...]:
+    """The terms of a trial, also without some groups of its rows (TargetSample.terms_without).
+
+    terms  of the same trial, that were fitted before
+    """
     rest, survey, settings = _training_rows(rows, survey, trial)
     sample = _target_sample(rest, survey, settings, NOT_CODED, Folds(settings.seed))
+    sample.terms.update(terms)
     return sample.terms_without(groups)
 
 

@@ -4,7 +4,7 @@ Leaves learn what terms leave: of a regression the residual, of classes a loss o
 no offset, so a leaf beside terms is a refined one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,10 +19,13 @@ from dcpred_tasks.training.settings import Settings
 from dcpred_tasks.training.survey import Survey
 from dcpred_tasks.training.tree_boosting import fit_trees
 
-FitTerm = Callable[[NDArray[np.generic], NDArray[np.generic], FloatArray, Survey, Settings], Term | None]
+FitTerm = Callable[
+    [NDArray[np.generic], NDArray[np.generic], FloatArray, Survey, Settings, Sequence[Term]], Term | None
+]
 """A term, or None where there is nothing to learn: by encoded rows (n, n_features), where NaN is a missing
 value, and targets (n,), class numbers or values, with weights > 0. Of classes its outputs are decision
-values: about ±1 for the second class and the first, or for each of several and the others.
+values: about ±1 for the second class and the first, or for each of several and the others. It is as large as
+the term of its kind among those given last, of more rows, if one is there.
 """
 
 
@@ -47,10 +50,14 @@ def fit_terms(
     weight: FloatArray,
     survey: Survey,
     settings: Settings,
+    like: Sequence[Term] = (),
 ) -> tuple[Term, ...]:
-    """The terms that settings ask for; none of no rows. Raises SettingsError for leaves that ignore them."""
+    """The terms that settings ask for; none of no rows. Raises SettingsError for leaves that ignore them.
+
+    like  terms of more rows, which are as large
+    """
     asked = [term.fit for term in FITS if len(X) and term.is_asked_for(settings)]
-    fits = [fit(X, target, weight, survey, settings) for fit in asked]
+    fits = [fit(X, target, weight, survey, settings, like) for fit in asked]
     terms = tuple(term for term in fits if term is not None)
     if terms and (other := _not_learning(settings)):
         raise SettingsError(

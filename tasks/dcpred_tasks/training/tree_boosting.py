@@ -9,7 +9,7 @@ gradients (Iosipoi and Vakhrushev 2022). Rows that are held out choose the numbe
 Rows and columns are drawn by hashes of their places: the same rows give the same trees.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from dcpred_tasks.engine.compiler import compiled
 from dcpred_tasks.engine.layout import LANES, STRIP_ROWS, aligned_empty
 from dcpred_tasks.engine.native_modules import TREES, taken_by
 from dcpred_tasks.model.oblivious_trees import NEVER, ObliviousTrees, bins_of, quantised, single
+from dcpred_tasks.model.term import Term
 from dcpred_tasks.row_sampling import row_hash
 from dcpred_tasks.training.losses import (
     SHARPNESS,
@@ -161,6 +162,7 @@ def fit_trees(
     weight: FloatArray,
     survey: Survey,
     settings: Settings,
+    like: Sequence[Term] = (),
 ) -> ObliviousTrees:
     """As many trees as settings ask for, at most (term_fits.FitTerm)."""
     weight = weight / weight.max()
@@ -175,7 +177,9 @@ def fit_trees(
         goal = goal if goal.shape[1] > 2 else goal[:, 1:]
     borders = [borders_of(X[:, feature]) for feature in range(X.shape[1])]
     columns = np.stack([bins_of(X[:, f], edges) for f, edges in enumerate(borders)])
-    leaf, feature, least, bias = _Boosting(columns, goal, weight, loss, settings).run()
+    leaf, feature, least, bias = _Boosting(columns, goal, weight, loss, settings).run(
+        next((len(term.leaf) for term in like if isinstance(term, ObliviousTrees)), None)
+    )
     whole, scale, bias = quantised(leaf * spread, bias * spread + mean)
     return _in_used_borders(borders, feature, least, whole, scale, bias)
 
@@ -225,10 +229,10 @@ class _Boosting:
     def machine_code(self) -> Any:
         return compiled(machine_code, "grow trees", "or set trees=0, which trains without it")
 
-    def run(self) -> Trees:
-        """Where held-out rows show the best number of trees, MORE_TREES times as many are grown from all
-        rows.
-        """
+    def run(self, number: int | None) -> Trees:
+        """A number of trees from all rows: by default MORE_TREES times the best one by held-out rows."""
+        if number is not None:
+            return self._boosted(np.empty(0, INDEX_DTYPE), number)
         share = row_hash(np.arange(len(self.goal)), self.settings.seed + 11).astype(ACC_DTYPE) / 2.0**64
         held, most = np.flatnonzero(share < HELD_SHARE), self.settings.trees
         if len(held) >= FEWEST_HELD:
