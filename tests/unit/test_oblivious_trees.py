@@ -108,6 +108,24 @@ def test_other_processors_and_threads_give_the_same_bits(monkeypatch: pytest.Mon
     several = [random_trees(seed, 1 + 7 * seed, 1 + seed % 2, 60, 1 + seed) for seed in range(8)]
     X = [rows_of(seed, 500, 1 + 7 * seed) for seed in range(8)]
     own = [trees.engine(rows) for trees, rows in zip(several, X, strict=True)]
+    losses: list[tuple[Loss, int]] = [
+        (Squares(), 1),
+        (Logistic(), 1),
+        (Logistic(), 2),
+        (Logistic(), 6),
+        (Huber(), 1),
+    ]
+    plans = [
+        boosting_of(
+            *boosting_parts(0, 300, 7, k, 90, loss),
+            loss,
+            make_settings({"trees": 30}),
+            np.arange(50, 300),
+            np.arange(50),
+        )
+        for loss, k in losses
+    ]
+    grown = [boosted(plan, np.zeros(plan.n_outputs), tree_engine.call) for plan in plans]
     with ThreadPoolExecutor(4) as pool:
         for mine, other in zip(own, pool.map(lambda i: several[i].engine(X[i]), range(8)), strict=True):
             np.testing.assert_array_equal(mine, other)
@@ -115,6 +133,11 @@ def test_other_processors_and_threads_give_the_same_bits(monkeypatch: pytest.Mon
     monkeypatch.setattr(machine_code, "own_code", lambda of: code)
     for trees, rows, mine in zip(several, X, own, strict=True):
         np.testing.assert_array_equal(trees.engine(rows), mine)
+    for plan, known in zip(plans, grown, strict=True):
+        for array, other in zip(
+            boosted(plan, np.zeros(plan.n_outputs), tree_engine.call), known, strict=True
+        ):
+            np.testing.assert_array_equal(array, other)
 
 
 def test_the_bitcode_is_of_these_sources(tmp_path: Path) -> None:
