@@ -231,18 +231,49 @@ class Growing(Known):
 def test_a_part_of_the_rows_ends_what_is_surely_worse(tables: Any) -> None:
     """A part of enough rows only; the trace tells which; what is worse by less than chance goes on."""
     tables({"a": A, "b": B, "c": C, "d": D})
-    share = of_values({"scaling=learned": -0.03, "feature_map=clip": -0.01, "overlap=2": 0.3}, 0.3)
-    trials = Growing(share, lambda values: 0.01 * (values.get("overlap") != 3))
+    share = of_values({"scaling=learned": -0.02, "feature_map=clip": -0.01, "overlap=2": 0.3}, 0.3)
+    trials = Growing(share, lambda values: 0.01 * (values.get("overlap") == 3))
     found = found_by(trials)
     assert {part for _, part in trials.parts} == {0.5, 1.0}
     first = [name for name, part in trials.parts if part == 0.5]
     assert first == [DEFAULT, "a", "b", "c", "d"]
-    assert {name for name, part in trials.parts if part == 1.0} == {DEFAULT, "a", "b", "d"}
+    assert {name for name, part in trials.parts if part == 1.0} == {DEFAULT, "a", "b"}
     ended = [line for line in found.trace if line["step"] == "portfolio, 50% of the rows"]
     assert [(line["candidate"], line["incumbent"], line["verdict"]) for line in ended] == [
-        ("c", "a", "is surely worse than")
+        ("d", "a", "is surely worse than"),
+        ("c", "a", "is surely worse than"),
     ]
     assert found.chosen.candidate.name == "a"
+
+
+def test_a_part_of_the_rows_compares_candidates_of_a_kind(tables: Any) -> None:
+    """Small leaves and trees gain more from rows than large leaves."""
+    small: Values = {"leaf_rows": 125}
+    tables({"a": A, "small": small, "smaller": {"leaf_rows": 60}, "trees": {"trees": 40, **NO_LEAVES}})
+
+    def share(values: Values) -> float:
+        return {125: 0.1, 60: 0.2}.get(values.get("leaf_rows", 0), 0.3)
+
+    trials = Growing(share, lambda values: 0.3 * (values.get("leaf_rows", 1_000) < 1_000))
+    found = found_by(trials)
+    assert {name for name, part in trials.parts if part == 1.0} == {DEFAULT, "small", "trees"}
+    assert told(found)["a"] == "ends with"
+    assert found.chosen.candidate.name == "small"
+
+
+def test_a_kind_ends_with_its_best_candidate(tables: Any) -> None:
+    """Those that a part of the rows did not show better are not looked at with all rows."""
+    tables({"a": A, "b": B, "small": {"leaf_rows": 125}, "smaller": {"leaf_rows": 60}})
+
+    def share(values: Values) -> float:
+        return 0.5 if values.get("leaf_rows") else 0.3 - 0.01 * (values.get("scaling") == "learned")
+
+    trials = Growing(share, lambda values: -0.3 * ("leaf_rows" in values))
+    found = found_by(trials)
+    assert {name for name, part in trials.parts if part == 1.0} == {DEFAULT, "a", "b", "small"}
+    assert told(found)["smaller"] == "ends with"
+    [line] = [line for line in found.trace if line["candidate"] == "smaller"]
+    assert (line["incumbent"], line["step"]) == ("small", "portfolio, first look")
 
 
 def test_mutations_race_against_the_incumbent(tables: Any) -> None:
@@ -256,12 +287,12 @@ def test_mutations_race_against_the_incumbent(tables: Any) -> None:
     assert found.chosen.candidate.name == "learned"
 
 
-def test_two_candidates_stay_of_a_race(tables: Any) -> None:
+def test_two_candidates_stay_after_a_first_look(tables: Any) -> None:
     """The best of few rows may be so by chance."""
-    tables({"a": A})
-    trials = Growing(of_values({"scaling=learned": 0.6}, 0.3), lambda values: 0.0)
+    tables({"a": A, "b": B})
+    trials = Known(of_values({"scaling=learned": 0.3, "feature_map=clip": 0.6}, 0.3))
     found_by(trials)
-    assert {name for name, part in trials.parts if part == 1.0} == {DEFAULT, "a"}
+    assert {name for name, folds in trials.looks if len(folds) == FOLDS} == {DEFAULT, "a"}
 
 
 def test_ties_are_computed_where_the_metric_does_not_decide(tables: Any) -> None:

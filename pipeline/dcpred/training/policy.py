@@ -101,10 +101,12 @@ class SearchPolicy:
     # races
     parts: tuple[float, ...] = (1 / 16, 1 / 4)
     """Shares of the rows of a trial that train candidates, one after the other, before all rows do."""
-    fewest_part_rows: int = 600
-    """Rows below which a part trains none: few rows show little of what all would."""
+    fewest_part_rows: int = 500
+    """Rows, those that are held out included, below which a part trains none."""
+    worse_in_part: float = 1.5
+    """Standard errors by which a candidate that a part ends is worse than the best one of its kind."""
     surely_worse: float = 2.0
-    """Standard errors by which a candidate that ends a race is worse than the best one."""
+    """The same of all rows, and of all kinds."""
     # the portfolio
     survivors: int = 5
     """Maximum number of candidates to evaluate on all folds after the first look."""

@@ -14,7 +14,7 @@ is in the trace, with its gain and cost.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
+from itertools import chain, groupby, islice
 from typing import Any
 
 import numpy as np
@@ -22,13 +22,23 @@ import numpy as np
 from dcpred.execution.interrupts import forget_signal
 from dcpred.execution.progress import show, show_detail
 from dcpred.training.metrics import Comparison, compare
-from dcpred.training.policy import ACCURACY, CHEAPER, DEFAULT, MUTATIONS, OF_TREES, PORTFOLIO, Mutation
+from dcpred.training.policy import (
+    ACCURACY,
+    CHEAPER,
+    COMMON,
+    DEFAULT,
+    MUTATIONS,
+    OF_TREES,
+    PORTFOLIO,
+    Mutation,
+)
 from dcpred.training.quality import shown, words_of
 from dcpred.training.reports import Decision
 from dcpred.training.trials import FEWEST_LANDMARKS, Candidate, TrialResult, Trials
 from dcpred_tasks.errors import InterruptedRunError
 from dcpred_tasks.training.losses import DISTANCE
 
+SMALL_LEAF = 250  # rows: smaller leaves gain more from rows than larger ones, of which each has more
 FINAL = 6.0  # The time of a training on as many rows, as a multiple of the longest trial
 
 
@@ -202,35 +212,78 @@ class Search:
 
     def _parts(self) -> list[float]:
         """Shares of the rows of a trial that race candidates before all of them train."""
-        trials, policy = self.trials, self.trials.policy
-        n_train = trials.n_rows * (1.0 - len(trials.first_folds) / max(len(trials.folds), 4))
-        return [share for share in policy.parts if share * n_train >= policy.fewest_part_rows]
+        policy = self.trials.policy
+        return [share for share in policy.parts if share * self.trials.n_rows >= policy.fewest_part_rows]
 
     def _raced(
         self, entrants: Sequence[Candidate], step: str, incumbent: TrialResult | None
-    ) -> list[Candidate]:
-        """Those that are not surely worse than the incumbent, or the best of them, where parts of the rows
-        train them, one part after the other, each larger than the one before.
+    ) -> list[list[Candidate]]:
+        """Those of each kind that are not worse than the incumbent, or the best of the kind, where parts of
+        the rows train them, one part after the other, each larger than the one before. The best of a part
+        come first. Without parts each candidate stands alone.
         """
-        rest = list(entrants)
-        for share in self._parts() if rest else ():
-            beside = [] if incumbent is None else [incumbent.candidate]
-            results = [r for r in self._evaluate([*beside, *rest], self.trials.first_folds, share) if r]
-            if not results:
-                continue
-            best = min(results, key=lambda r: r.loss) if incumbent is None else results[0]
-            self.raced = self._ahead(results, best, f"{step}, {share:.0%} of the rows")
-            rest = [r.candidate for r in self.raced if r.candidate not in beside]
-        return rest
+        if not entrants or not (parts := self._parts()):
+            return [[entrant] for entrant in entrants]
+        beside, kinds = [] if incumbent is None else [incumbent.candidate], [list(entrants)]
+        for share in parts:
+            tries = [*beside, *chain(*kinds)]
+            results = [r for r in self._evaluate(tries, self.trials.first_folds, share) if r is not None]
+            first = {id(r): r.candidate not in beside for r in results}
+            results.sort(key=lambda r: (_kind(r.candidate), first[id(r)], r.loss))
+            groups = [list(group) for _, group in groupby(results, lambda r: _kind(r.candidate))]
+            errors, of_part = self.trials.policy.worse_in_part, f"{step}, {share:.0%} of the rows"
+            ahead = [self._ahead(group, group[0], of_part, errors, 1) for group in groups]
+            self.raced = list(chain(*ahead))
+            kinds = [[r.candidate for r in group if r.candidate not in beside] for group in ahead]
+        return kinds
 
-    def _ahead(self, results: Sequence[TrialResult], best: TrialResult, step: str) -> list[TrialResult]:
-        """Without those that are surely worse than the best one, but with two: the best may be so by luck."""
+    def _looked_at(
+        self, kinds: Sequence[Sequence[Candidate]], step: str, incumbent: TrialResult | None
+    ) -> list[TrialResult]:
+        """First looks at the candidates of each kind, until those of a kind are surely worse than the best:
+        others of the kind were no better with a part of the rows.
+        """
+        results: list[TrialResult] = []
+        waiting = [list(kind) for kind in kinds]
+        looked: list[list[TrialResult]] = [[] for _ in kinds]
+        while any(waiting):
+            turn = [number for number, kind in enumerate(waiting) if kind]
+            tries = [waiting[number].pop(0) for number in turn]
+            for number, result in zip(turn, self._evaluate(tries, self.trials.first_folds), strict=True):
+                looked[number] += [] if result is None else [result]
+            results = list(chain(*looked))
+            best = incumbent or min(results, key=lambda r: r.loss, default=None)
+            for number in turn:
+                if best and looked[number] and all(self._is_surely_worse(best, r) for r in looked[number]):
+                    self._note_ended(waiting[number], looked[number][0].candidate, step)
+                    waiting[number] = []
+        return results
+
+    def _note_ended(self, ended: Sequence[Candidate], other: Candidate, step: str) -> None:
+        """Note candidates that end with another one of their kind, as a part of the rows trained them."""
+        of_part = {r.candidate.name: r for r in self.raced}
+        for candidate in ended:
+            beside, entrant = of_part[other.name], of_part[candidate.name]
+            self._note(step, beside, entrant, self._compared(beside, entrant), "ends with")
+
+    def _is_surely_worse(self, best: TrialResult, entrant: TrialResult, errors: float | None = None) -> bool:
+        comparison = self._compared(best, entrant)
+        errors = self.trials.policy.surely_worse if errors is None else errors
+        return -comparison.gain > errors * comparison.standard_error > 0.0
+
+    def _ahead(
+        self,
+        results: Sequence[TrialResult],
+        best: TrialResult,
+        step: str,
+        errors: float | None = None,
+        n_least: int = 2,
+    ) -> list[TrialResult]:
+        """Without those that are surely worse than the best one, but with so many: the best may be lucky."""
         ahead: list[TrialResult] = []
-        for result in sorted(results, key=lambda r: (r.loss, r.cost.ns_per_row)):
-            comparison = self._compared(best, result)
-            least = self.trials.policy.surely_worse * comparison.standard_error
-            if -comparison.gain > least > 0.0 and len(ahead) >= 2:
-                self._note(step, best, result, comparison, "is surely worse than")
+        for result in results:
+            if len(ahead) >= n_least and self._is_surely_worse(best, result, errors):
+                self._note(step, best, result, self._compared(best, result), "is surely worse than")
             else:
                 ahead.append(result)
         return ahead
@@ -273,8 +326,8 @@ class Search:
         worse.
         """
         trials, survivors = self.trials, self.trials.policy.survivors
-        entrants = self._raced(entrants, step, incumbent)
-        results = [r for r in self._evaluate(entrants, trials.first_folds) if r is not None]
+        kinds = self._raced(entrants, step, incumbent)
+        results = self._looked_at(kinds, f"{step}, first look", incumbent)
         results.sort(key=lambda r: (r.loss, r.cost.ns_per_row))
         if trials.first_folds == trials.folds or not results:
             return results
@@ -433,6 +486,14 @@ class Search:
 
 def _cost(result: TrialResult) -> float:
     return result.cost.cost_ratio
+
+
+def _kind(candidate: Candidate) -> int:
+    """Candidates of a kind gain from rows alike: trees, large leaves, and small ones."""
+    values = {**COMMON, **candidate.values}
+    if not values["landmarks"]:
+        return 0
+    return 2 if 0 < values["leaf_rows"] <= SMALL_LEAF else 1
 
 
 def _both(incumbent: TrialResult, mutation: Mutation) -> str:
