@@ -141,6 +141,34 @@ def test_the_gradient_is_that_of_the_loss(k: int, factors: np.ndarray) -> None:
         np.testing.assert_allclose(problem(at)[1], right, rtol=2e-4, atol=2e-4)
 
 
+@given(st.integers(0, 10**6), st.integers(1, 40), st.sampled_from([1, 3, 7]), st.booleans(), st.booleans())
+def test_machine_code_computes_the_loss_of_the_definition(
+    seed: int, n: int, k: int, weighted: bool, moves: bool
+) -> None:
+    """With absent classes, values at knots and beyond all."""
+    rng, classes = np.random.default_rng(seed), max(k, 2)
+    knot = np.unique(rng.normal(size=int(rng.integers(2, 12))))
+    decision = rng.choice([rng.normal(), ABSENT, 40.0, *knot[:3], *rng.normal(size=3)], (n, k))
+    factors = rng.uniform(0.1, 9, classes) if weighted else module.NO_FACTORS
+    given = decision, rng.integers(0, classes, n), rng.uniform(0.1, 2, n), rng.dirichlet(np.ones(classes))
+    problem = module._Problem(*given, knot, factors)
+    moved = rng.normal(size=k) if moves else np.empty(0)
+    at = float(rng.normal()), rng.exponential(size=len(knot) - 1), float(rng.uniform(0.001, 0.5)), moved
+    assert problem.loss != problem.definition
+    for ours, right in zip(problem.loss(*at), problem.definition(*at), strict=True):
+        np.testing.assert_allclose(ours, right, rtol=1e-9, atol=1e-9)
+
+
+def test_without_a_compiler_numpy_finds_the_same_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    decision, target, _ = held_out(0, 1_000, 3)
+    given = decision, target, np.ones(1_000), 3
+    compiled, offset = fit_calibration(*given)
+    monkeypatch.setattr(module._Problem, "loss", property(lambda problem: problem.definition))
+    plain, other = fit_calibration(*given)
+    np.testing.assert_allclose(compiled.value, plain.value, atol=1e-3)
+    np.testing.assert_allclose(offset, other, atol=1e-4)
+
+
 def test_a_constant_leaf_is_as_sure_as_held_out_rows_say() -> None:
     """One row in twenty of leaves of one class is of the other; half of all rows are in such leaves."""
     rng = np.random.default_rng(0)

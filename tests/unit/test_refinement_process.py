@@ -21,6 +21,7 @@ from dcpred_tasks.engine import machine_code
 from dcpred_tasks.engine.native_modules import REFINEMENT
 from dcpred_tasks.model.kernels import KERNELS
 from dcpred_tasks.training import compiled_refinement as ours, compiled_start as start
+from dcpred_tasks.training.compiled_calibration import CalibratingArguments, CompiledLoss
 from support.objectives import LOSSES, near, problem
 
 machine_code.own_code = lambda of: native
@@ -39,6 +40,12 @@ for trials in (0, 3):
     for n, k in ((1, 1), (17, 17), (100, 9)):
         draws = np.linspace(0.1, 1, k * trials).reshape(k, trials) if trials else np.linspace(0.1, 1, n)
         ours.clusters(pool[:n], np.ones(n), k, draws, 5, 1e-4)
+for n, k in ((1, 1), (17, 1), (40, 5)):
+    classes = max(k, 2)
+    for factors in (np.empty(0), np.arange(1.0, 1 + classes)):
+        rows = np.linspace(-2, 2, n * k).reshape(n, k), np.arange(n) % classes, np.ones(n)
+        calibrated = CompiledLoss(*rows, np.full(classes, 1 / classes), np.array([-1.0, 0.0, 0.5]), factors)
+        calibrated(-1.0, np.ones(2), 0.1, np.zeros(k))
 for kernel in KERNELS:
     for n, m, d, k, products in SHAPES:
         objective = problem(kernel, products, k, "hinge", n=n, m=m, d=d, own_factors=d > 2)
@@ -80,6 +87,8 @@ search = ours.SearchArguments(ours.new_search(9, pool, np.ones(3), 4))
 CLUSTERED = ("rows", "first", "strips", "middle", "factors", "label", "sums", "totals", "centres")
 drawn = np.full((9, 2), 0.5)
 centred = ours.ClusteringArguments(ours.new_clustering(pool, np.ones(300), 9, drawn, 5, 1e-4))
+CALIBRATED = ("decision", "target", "weight", "prior", "factors", "knot", "numbers", "moved", "q", "right")
+CALIBRATED += ("total", "by_slope", "by_share", "by_moved")
 FITTED = ("weight", "target", "weighted", "sums", "system", "factor", "right", "values")
 two = problem("rbf", 2, 2, "hinge", n=300)
 fitted = start.RidgeArguments(*ours.arguments(two, 0, 0.0), start.Start(two, 1e-4).ridge)
@@ -89,6 +98,7 @@ passes = ours.arguments(batched, 4, 0.0, np.full(batched.at[-1], 0.1), 2)
 passes.room.order[:] = np.arange(300)
 for handed, part, names in (
     (search, "search", SEARCH),
+    (CalibratingArguments(calibrated.rows), "calibrating", CALIBRATED),
     (fitted, "ridge", FITTED),
     (begun, "ridge", ("squares",)),
     (centred, "clustering", (*CLUSTERED, "draws", "closest", "distance")),

@@ -19,7 +19,13 @@ from dcpred_tasks.engine import engine, layout, tree_engine  # noqa: F401 - decl
 from dcpred_tasks.engine.machine_code import fingerprint_of_sources
 from dcpred_tasks.engine.native_modules import ENGINE, FUNCTIONS, NATIVE, REFINEMENT, TREES, Bitcode
 from dcpred_tasks.model import feature_map, oblivious_trees
-from dcpred_tasks.training import compiled_start, lbfgs, losses, tree_boosting  # noqa: F401 - declare what functions take
+from dcpred_tasks.training import (  # noqa: F401 - declare what functions take
+    compiled_calibration,
+    compiled_start,
+    lbfgs,
+    losses,
+    tree_boosting,
+)
 from dcpred_tasks.training.compiled_refinement import MOST_NEAR
 from dcpred_tasks.training.learned_scaling import SLOPE_DECAY, SQUARE_LEFT
 from dcpred_tasks.training.objective import NEARNESS

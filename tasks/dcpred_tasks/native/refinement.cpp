@@ -1,5 +1,6 @@
 // Refinement of a leaf: L-BFGS around the objective, step by step as dcpred_tasks.training.lbfgs.minimise, or Adam over batches
 // of rows as dcpred_tasks.training.refinement.stochastic.
+#include "calibration.h"
 #include "ridge.h"
 #include "scaling.h"
 
@@ -198,3 +199,6 @@ extern "C" ENTRY int32_t fit_ridge(const RidgeArguments *of) { GUARDED((Fit{of->
 extern "C" ENTRY int32_t place_landmarks(const BeginningArguments *of) {
     GUARDED((Beginning{{of->p, of->room, of->ridge}, of->clustering}).run(););
 }
+
+// The loss of a calibration.
+extern "C" ENTRY int32_t calibrate(const CalibratingArguments *of) { GUARDED(Calibrator{of->calibrating}.run();); }

@@ -40,6 +40,30 @@ constexpr double SLOPE_DECAY = 0.9;
 constexpr double SQUARE_LEFT = 0.95;
 constexpr int64_t MOST_NEAR = 32;
 
+struct Calibrating {
+    int64_t n_outputs;
+    int64_t n_classes;
+    Array<double> decision;
+    Array<double> target;
+    Array<double> weight;
+    Array<double> prior;
+    Array<double> factors;
+    Array<double> knot;
+    Array<double> slope;
+    Array<double> numbers;
+    Array<double> moved;
+    Array<double> q;
+    Array<double> right;
+    Array<double> total;
+    Array<double> by_slope;
+    Array<double> by_share;
+    Array<double> by_moved;
+};
+
+struct CalibratingArguments {
+    Calibrating calibrating;
+};
+
 struct Clustering {
     int64_t n_features;
     int64_t width;

@@ -11,15 +11,23 @@ The label of a row is its likeliest class. Decision values of noisy data may hav
 move f: its class is then the likeliest one. Training subtracts them from the intercepts of leaves.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy.optimize import minimize
 
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
+from dcpred_tasks.engine.compiler import with_compiler
 from dcpred_tasks.model.uncertainty import Calibration
+from dcpred_tasks.training.refinement import machine_code
 from dcpred_tasks.training.survey import RARE_SHARE
 
+LossAndSlopes: TypeAlias = tuple[float, float, FloatArray, float, FloatArray]
+LossOfRows: TypeAlias = Callable[[float, FloatArray, float, FloatArray], LossAndSlopes]
+COMPILED = machine_code, "calibrations are fitted by NumPy, which is slower"
 KNOT_LEVELS = np.array([0.005, 0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95, 0.995])
 SLOPE, SHARE = 2.0, 0.01  # what slopes and ε are drawn to, and begin with
 ALIKE, NEAR_SLOPE, NEAR_SHARE = 3.0, 0.5, 0.1  # weights of penalties, in units of −log p
@@ -200,7 +208,7 @@ class _Problem:
     near_offset: float = NEAR_OFFSET
 
     def calibration(self, parameters: FloatArray) -> Calibration:
-        value = self._values(parameters)
+        value = self._values(float(parameters[0]), np.exp(parameters[1 : len(self.knot)]))
         if self.decision.shape[1] > 1:
             value = value - value[0]
         share = 1.0 / (1.0 + np.exp(-parameters[len(self.knot) : len(self.knot) + 1]))
@@ -210,29 +218,51 @@ class _Problem:
         """The offsets of decision values, float64 (n_outputs,) or (0,)."""
         return parameters[len(self.knot) + 1 :]
 
-    def _values(self, parameters: FloatArray) -> FloatArray:
-        rises = np.exp(parameters[1 : len(self.knot)]) * np.diff(self.knot)
-        return np.asarray(parameters[0] + np.concatenate([[0.0], np.cumsum(rises)]))
+    def _values(self, first: float, slope: FloatArray) -> FloatArray:
+        return np.asarray(first + np.concatenate([[0.0], np.cumsum(slope * np.diff(self.knot))]))
 
-    def __call__(self, parameters: FloatArray) -> tuple[float, FloatArray]:
-        value, moved, m = self._values(parameters), self.moved(parameters), len(self.knot)
+    @cached_property
+    def loss(self) -> LossOfRows:
+        """The loss of rows, where there is a compiler in machine code."""
+        given = self.decision, self.target, self.weight, self.prior, self.knot, self.factors
+
+        def compiled(_: Any) -> LossOfRows:
+            from dcpred_tasks.training.compiled_calibration import CompiledLoss
+
+            return CompiledLoss(*given)
+
+        return with_compiler(*COMPILED, compiled) or self.definition
+
+    def definition(self, first: float, slope: FloatArray, share: float, moved: FloatArray) -> LossAndSlopes:
+        """−Σ w log p, and its derivatives by g at the first knot, slopes, the logit of ε, and offsets.
+
+        slope  float64 (m − 1,), of g from knot to knot
+        share  ε
+        moved  float64 (n_outputs,), what is added to decision values; or (0,)
+        """
+        m, value = len(self.knot), self._values(first, slope)
         decision = self.decision + moved if len(moved) else self.decision
         at = np.interp(decision.ravel(), self.knot, np.arange(m, dtype=ACC_DTYPE))
         before = np.minimum(at.astype(np.int64), m - 2)
-        way, rise = at - before, np.diff(value)
-        calibration = self.calibration(parameters)
+        way = at - before
+        calibration = Calibration(self.knot, value, self.prior, np.array([share]), self.factors)
         loss, d_g, d_share = self.of_scores(
-            (value[before] + way * rise[before]).reshape(decision.shape), calibration
+            (value[before] + way * np.diff(value)[before]).reshape(decision.shape), calibration
         )
-        d_value = np.bincount(before, d_g.ravel() * (1.0 - way), m)
+        d_value = np.bincount(before, d_g.ravel() * (1.0 - way), m).astype(ACC_DTYPE)
         d_value += np.bincount(before + 1, d_g.ravel() * way, m)
         above = np.cumsum(d_value[::-1])[::-1]
-        gradient = [above[:1], above[1:] * rise, np.array([d_share])]
-        if len(moved):
-            slope = (rise / np.diff(self.knot))[before].reshape(decision.shape)
-            inside = (decision > self.knot[0]) & (decision < self.knot[-1])
-            gradient.append((d_g * slope * inside).sum(axis=0))
-        return self._penalised(loss, np.concatenate(gradient), parameters)
+        inside = (decision > self.knot[0]) & (decision < self.knot[-1])
+        d_moved = (d_g * slope[before].reshape(decision.shape) * inside).sum(axis=0)
+        return loss, above[0], above[1:] * np.diff(self.knot), d_share, d_moved[: len(moved)]
+
+    def __call__(self, parameters: FloatArray) -> tuple[float, FloatArray]:
+        m, slope = len(self.knot), np.exp(parameters[1 : len(self.knot)])
+        share = 1.0 / (1.0 + np.exp(-float(parameters[m])))
+        loss, *parts = self.loss(float(parameters[0]), slope, share, self.moved(parameters))
+        d_first, d_slope, d_share, d_moved = parts
+        gradient = np.concatenate([[d_first], d_slope * slope, [d_share], d_moved])
+        return self._penalised(loss, gradient, parameters)
 
     def gain(self, calibration: Calibration, moved: FloatArray, shares: FloatArray) -> float:
         """Units of loss that a calibration of several classes takes away from that of their shares. Chance
