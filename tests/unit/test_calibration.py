@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from dcpred import DCPredClassifier
 from dcpred_tasks.model import uncertainty
@@ -167,6 +168,21 @@ def test_without_a_compiler_numpy_finds_the_same_calibration(monkeypatch: pytest
     plain, other = fit_calibration(*given)
     np.testing.assert_allclose(compiled.value, plain.value, atol=1e-3)
     np.testing.assert_allclose(offset, other, atol=1e-4)
+
+
+def test_a_calibration_is_fitted_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads of BLAS would wait for each other in sums of ten numbers."""
+    decision, target, _ = held_out(0, 200, 2)
+    minimize, threads = module.minimize, []
+
+    def counted(*given: Any, **named: Any) -> Any:
+        threads.extend(pool["num_threads"] for pool in threadpool_info())
+        return minimize(*given, **named)
+
+    monkeypatch.setattr(module, "minimize", counted)
+    with threadpool_limits(2):
+        fit_calibration(decision, target, np.ones(200), 2)
+    assert set(threads) == {1}
 
 
 def test_a_constant_leaf_is_as_sure_as_held_out_rows_say() -> None:

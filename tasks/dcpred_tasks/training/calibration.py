@@ -22,6 +22,7 @@ from scipy.optimize import minimize
 from dcpred_tasks.dtypes import ACC_DTYPE, FloatArray, IntArray
 from dcpred_tasks.engine.compiler import with_compiler
 from dcpred_tasks.model.uncertainty import Calibration
+from dcpred_tasks.process import one_thread
 from dcpred_tasks.training.refinement import machine_code
 from dcpred_tasks.training.survey import RARE_SHARE
 
@@ -71,6 +72,19 @@ def fit_calibration(
     moves     whether offsets may be other than 0
     near_offset  weight of the penalty on squared offsets of several classes
     """
+    with one_thread():  # Several would round sums differently, and take 30 times the processor time.
+        return _fitted(decision, target, weight, n_classes, factors, moves, near_offset)
+
+
+def _fitted(
+    decision: FloatArray,
+    target: IntArray,
+    weight: FloatArray,
+    n_classes: int,
+    factors: FloatArray,
+    moves: bool,
+    near_offset: float,
+) -> tuple[Calibration, FloatArray]:
     weighted = weight * factors[target] if len(factors) else weight
     prior, none = class_shares(target, weighted, n_classes), np.zeros(decision.shape[1])
     if not len(target):
