@@ -3,11 +3,13 @@
 import json
 import warnings
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
@@ -16,9 +18,11 @@ from dcpred.cli import main
 from dcpred.cli.observation import Metrics
 from dcpred.execution.events import heard_by
 from dcpred.public.remarks import add_remarks, collecting
-from dcpred_tasks.artifacts.repeats import SAMPLED, HashSample, hashes_of_ids
+from dcpred_tasks.artifacts.repeats import FACTOR, LONGEST, SAMPLED, HashSample, hashes_of_ids
+from dcpred_tasks.artifacts.trained_rows import mixed
 from dcpred_tasks.errors import RemarkError, SettingsError
 from dcpred_tasks.remarks import KINDS, Severity, remark, remarks_of
+from dcpred_tasks.tables.block_tables import id_values
 from dcpred_tasks.training.training_remarks import apart, is_key
 from support.remark_words import PAGE, remark_page
 
@@ -327,7 +331,7 @@ def test_a_sample_of_hashes_is_of_all_copies() -> None:
     rng = np.random.default_rng(8)
     X = rng.normal(size=(60_000, 2)).astype(np.float32)
     X[50_000:] = X[:10_000]
-    ids = [b"%d" % (i % 50_000) for i in range(60_000)]
+    ids = pa.array([f"{i % 50_000}" for i in range(60_000)])
     estimates = []
     for size in (60_000, 7_000):
         rows, keys = HashSample(60_000), HashSample(60_000)
@@ -335,8 +339,8 @@ def test_a_sample_of_hashes_is_of_all_copies() -> None:
             part = slice(start, start + size)
             one, other = HashSample(60_000), HashSample(60_000)
             one.add_rows(X[part], X[part, 0].copy())
-            there = np.ones(len(ids[part]), bool)
-            other.add_hashes(hashes_of_ids([(ids[part], there), (np.zeros(len(there)), there)]))
+            texts, there = id_values(ids[part])
+            other.add_hashes(hashes_of_ids([(texts, there), (np.zeros(len(there)), there)]))
             rows.add_packed(one.packed())
             keys.add_packed(other.packed())
         assert rows.repeats()[1] < 2 * SAMPLED
@@ -345,6 +349,26 @@ def test_a_sample_of_hashes_is_of_all_copies() -> None:
         estimates.append((rows.estimate(), keys.estimate()))
     assert estimates[0] == estimates[1]
     assert estimates[0] == pytest.approx((10_000, 10_000), rel=0.2)
+
+
+def plain_hash(text: bytes) -> int:
+    """Σ word · factor over words of eight bytes, then SplitMix64 and a short mixing."""
+    if len(text) > LONGEST:
+        text = blake2b(text).digest()
+    factors = (mixed(np.arange(LONGEST // 8, dtype=np.uint64)) | np.uint64(1)).tolist()
+    words = [int.from_bytes(text[at : at + 8], "little") for at in range(0, len(text), 8)]
+    total = sum(word * factor for word, factor in zip(words, factors, strict=False)) % 2**64
+    total = int(mixed(np.array([total], np.uint64))[0])
+    return (total ^ total >> 32) * int(FACTOR) % 2**64
+
+
+def test_hashes_of_texts_are_those_of_a_plain_loop() -> None:
+    """Also of parts of an array, of long, empty and missing texts, and of texts beyond ASCII."""
+    texts = [*("x" * n for n in range(LONGEST + 3)), "", None, "ü€", "a\x00b", *map(str, range(5_000))]
+    ids = pa.array(texts)
+    for part in (ids, ids.slice(3, 40), ids.slice(len(ids) - 20), ids.slice(0, 0), pa.array([None, "x"])):
+        expected = [plain_hash(text.encode()) for text in part.to_pylist() if text is not None]
+        assert hashes_of_ids([id_values(part)]).tolist() == expected
 
 
 def test_rows_that_are_equal_by_chance_were_not_trained_on(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ the number of rows: rows that are equal are in it together, whichever blocks the
 import base64
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,8 @@ from dcpred_tasks.artifacts.trained_rows import Hashes, hashes_of_rows, mixed
 SAMPLED = 2**12  # rows of a run, about; all rows of a smaller one
 LEAST_ROWS = 100
 LEAST_GAIN, ERRORS = 0.02, 5.0  # more repeated rows than by chance: share of the rows, and standard errors
-STRIP, LONGEST = 2**12, 2**8  # texts that are hashed at once, and their bytes
+STRIP, LONGEST = 2**14, 2**8  # ids that are hashed at once, and bytes of a text
+DIGEST_WORDS = 8  # words of the digest of a longer text
 HALF, FACTOR = np.uint64(32), np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -72,7 +73,15 @@ class HashSample:
         return n_repeats << self.bits if gain > max(LEAST_GAIN, ERRORS * error) else 0
 
 
-def hashes_of_ids(columns: Sequence[tuple[NDArray[Any] | list[bytes], NDArray[np.bool_]]]) -> Hashes:
+class Texts(NamedTuple):
+    """Texts one after the other, as Arrow holds them."""
+
+    data: NDArray[np.uint8]
+    at: NDArray[np.int64]
+    """Where each begins in the data, and where the last one ends."""
+
+
+def hashes_of_ids(columns: Sequence[tuple[NDArray[Any] | Texts, NDArray[np.bool_]]]) -> Hashes:
     """Hashes of the ids of rows, those without a missing value.
 
     columns  the values of each, and where they are known
@@ -80,10 +89,12 @@ def hashes_of_ids(columns: Sequence[tuple[NDArray[Any] | list[bytes], NDArray[np
     known = np.logical_and.reduce([there for _, there in columns])
     total = np.zeros(len(known), np.uint64)
     for values, _ in columns:
-        total += _of_texts(values) if isinstance(values, list) else _bits(values)
-        total ^= total >> HALF  # a short mixing: the ids of all rows are hashed
-        total *= FACTOR
-    return np.asarray(total[known])
+        total += _of_texts(values) if isinstance(values, Texts) else _bits(values)
+        for start in range(0, len(total), STRIP):  # a short mixing: the ids of all rows are hashed
+            part = total[start : start + STRIP]
+            part ^= part >> HALF
+            part *= FACTOR
+    return total if known.all() else np.asarray(total[known])
 
 
 def _bits(values: NDArray[Any]) -> Hashes:
@@ -92,14 +103,26 @@ def _bits(values: NDArray[Any]) -> Hashes:
     return values.astype(np.int64 if values.dtype.kind == "i" else np.uint64).view(np.uint64)
 
 
-def _of_texts(values: list[bytes]) -> Hashes:
-    out = np.empty(len(values), np.uint64)
-    for start in range(0, len(values), STRIP):
-        part = values[start : start + STRIP]
-        if max(map(len, part)) > LONGEST:
-            part = [text if len(text) <= LONGEST else blake2b(text).digest() for text in part]
-        wide = np.array(part, f"S{-(-max(map(len, part)) // 8) * 8 or 8}")
-        words = wide.view(np.uint64).reshape(len(part), -1)
-        factors = mixed(np.arange(words.shape[1], dtype=np.uint64)) | np.uint64(1)
-        out[start : start + len(part)] = mixed(words @ factors)
+def _of_texts(texts: Texts) -> Hashes:
+    """Σ word · factor over the words of eight bytes of each text, mixed; a long text is hashed first."""
+    at, factors = texts.at, mixed(np.arange(LONGEST // 8, dtype=np.uint64)) | np.uint64(1)
+    padded = np.append(texts.data[at[0] : at[-1]], np.zeros(8, np.uint8))
+    words = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))  # one begins at each byte
+    out = np.zeros(len(at) - 1, np.uint64)
+    for start in range(0, len(out), STRIP):
+        part = out[start : start + STRIP]
+        begin = at[start : start + len(part)] - at[0]
+        length = np.diff(at[start : start + len(part) + 1])
+        for row in np.flatnonzero(length > LONGEST).tolist():
+            text = padded[begin[row] : begin[row] + length[row]]
+            part[row] = np.frombuffer(blake2b(text.tobytes()).digest(), "<u8") @ factors[:DIGEST_WORDS]
+        length[length > LONGEST] = 0
+        n_whole = int(length.min()) // 8
+        for word in range(n_whole):
+            part += words[begin + 8 * word] * factors[word]
+        for word in range(n_whole, -(-int(length.max()) // 8)):
+            rows = np.flatnonzero(length > 8 * word)
+            bits = 64 - 8 * np.minimum(length[rows] - 8 * word, 8).astype(np.uint64)
+            part[rows] += (words[begin[rows] + 8 * word] << bits >> bits) * factors[word]
+        part[:] = mixed(part)
     return out

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dcpred_tasks.artifacts.block_files import PARQUET, TABLE_FORMATS, Ids
 from dcpred_tasks.artifacts.commit_records import ScoreRun, read_record
-from dcpred_tasks.artifacts.repeats import hashes_of_ids
+from dcpred_tasks.artifacts.repeats import Texts, hashes_of_ids
 from dcpred_tasks.artifacts.trained_rows import Hashes
 from dcpred_tasks.errors import DataError, MissingChunkError, SettingsError, doubled
 from dcpred_tasks.scoring.outputs import STATUS, Values
@@ -191,15 +191,22 @@ class RowIds:
 
     def hashes(self) -> Hashes:
         """Hashes of the ids that were read last, without missing ones."""
-        return hashes_of_ids([_id_values(self.columns[name]) for name in sorted(self.columns)])
+        return hashes_of_ids([id_values(self.columns[name]) for name in sorted(self.columns)])
 
 
-def _id_values(column: Any) -> tuple[NDArray[Any] | list[bytes], NDArray[np.bool_]]:
+def id_values(column: Any) -> tuple[NDArray[Any] | Texts, NDArray[np.bool_]]:
     """Values of ids, as numbers or text, and where they are known."""
     there = np.asarray(column.is_valid())
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return column.fill_null(0).to_numpy(zero_copy_only=False), there
-    return _as_bytes(column).fill_null(b"").to_pylist(), there
+    return _texts(_as_bytes(column)), there
+
+
+def _texts(column: Any) -> Texts:
+    """The texts of a column; those of missing values do not matter."""
+    _, at, data = column.buffers()
+    offsets = np.frombuffer(at, np.int64, len(column) + 1, 8 * column.offset)
+    return Texts(np.frombuffer(data or b"", np.uint8), offsets)
 
 
 def _as_bytes(column: Any) -> Any:
@@ -220,8 +227,8 @@ def digest_ids(columns: Mapping[str, pa.Array]) -> str:
             column = _as_bytes(column)
         parts += [f"{name} {kind}\n".encode(), np.asarray(column.is_valid())]
         if pa.types.is_large_binary(column.type):
-            texts = [text for text in column.to_pylist() if text is not None]
-            parts += [np.array([len(text) for text in texts], np.int64), b"".join(texts)]
+            texts = _texts(column.drop_null())
+            parts += [np.diff(texts.at), texts.data[texts.at[0] : texts.at[-1]]]
         else:
             parts.append(column.drop_null().to_numpy(zero_copy_only=False))
     return digest(*parts)
