@@ -77,7 +77,7 @@ CASES: dict[str, tuple[np.ndarray, dict[str, Any], CodedFeatures]] = {
     **{name: (CLASSES, of_entry(name, "classification"), NOT_CODED) for name in PORTFOLIO},
     **{
         f"{name}, numbers": (NUMBERS, of_entry(name, "regression"), NOT_CODED)
-        for name in ("learned", "additive", "small leaves, quantiles", "one leaf, columns of codes")
+        for name in ("learned", "additive", "one leaf, quantiles", "one leaf, columns of codes, smooth")
     },
     "prior": (RARE, {"n_leaves": 4, "overlap": 2, **FEW}, NOT_CODED),
     "prior, learned": (RARE, {"n_leaves": 4, "scaling": "learned", **FEW}, NOT_CODED),

@@ -73,6 +73,10 @@ class SearchPolicy:
     """
     most_lost: float = 0.03
     """The most that it may lose, as a fraction of the loss: few rows have large errors."""
+    least_lost: float = 0.01
+    """A fraction of the loss that it may lose whatever the error: many rows have small ones."""
+    tie_lost: float = 0.03
+    """The same by the metric that breaks ties."""
     deadline: "Deadline | None" = None
     """When a search ends whose time is limited."""
     # rows
@@ -360,19 +364,6 @@ PORTFOLIO: Mapping[str, Values] = {
         **{"leaf_rows": 125, "overlap": 3, "scaling": "learned", "loss": "logistic"}
     },
     # By tests/benchmarks/portfolio.py, in the order in which they lower the regret on the development half.
-    "small leaves, near the machines": {
-        **{"leaf_rows": 250, "landmarks": 128, "products": 0, "overlap": 2, "feature_map": "clip"},
-        **{"scaling": "sharpened", "width": 0.5, "refine_ridge": 0.1, "refine_steps": 50},
-        **{"loss": "distance"},
-    },
-    "small leaves, quantiles": {
-        **{"leaf_rows": 250, "landmarks": 64, "products": 0, "overlap": 2, "feature_map": "quantile"},
-        **{"scaling": "sharpened", "width": 0.5, "refine_ridge": 0.1},
-    },
-    "one leaf, columns of codes": {
-        **{"leaf_rows": 0, "landmarks": 64, "products": 64, "codes": 256, "scaling": "learned"},
-        **{"width": 0.25, "leaf_scaling": True, "missing": "impute"},
-    },
     "small leaves, clipped": {
         **{"leaf_rows": 125, "landmarks": 64, "products": 64, "overlap": 3, "scaling": "learned"},
         **{"feature_map": "clip", "width": 0.5, "refine_ridge": 0.1, "loss": "logistic"},

@@ -3,12 +3,12 @@
     portfolio   every configuration on one fold of held-out rows, by more and more of the other rows, without
                 those that are surely worse; the best of them on all folds
     mutations   changes of the incumbent, one at a time, then the helpful ones together; in rounds
-    both        the best leaves beside the best trees, where trees alone are about as good as leaves
+    both        the best leaves beside the best trees, where each alone is about as good as the other
     cost        of candidates as good as the best, the cheapest, and what is cheaper still
 
 A candidate replaces the incumbent if one paired test on the held-out rows favours it (metrics.compare): of
 the metric, or of the one that breaks ties if losses differ by no more than a standard error. One that costs
-more must gain more than a standard error. The first incumbent is the default configuration. Every decision
+more must gain more than a standard error and a hundredth of the loss. The first incumbent is the default configuration. Every decision
 is in the trace, with its gain and cost.
 """
 
@@ -117,7 +117,7 @@ class Search:
         return self.cheapest(self.both(incumbent))
 
     def both(self, incumbent: TrialResult) -> TrialResult:
-        """The incumbent, or the best leaves beside the best trees, if these alone are as good as leaves."""
+        """The incumbent, or the best leaves beside the best trees, if neither alone is surely better."""
         alone = [result for result in (*self.judged, *self.looked) if not result.settings.landmarks]
         leaves = [result for result in self.judged if result.settings.landmarks]
         leaves.sort(key=lambda result: result.loss)
@@ -128,7 +128,9 @@ class Search:
             trees = other if self._compared(trees, other).gain > 0 else trees
         comparison = self._compared(leaves[0], trees)
         able = [r for r in leaves if r.settings.loss != DISTANCE and self._leaves_room(r, trees)]
-        if comparison.gain < -comparison.standard_error or not able:
+        if comparison.gain < -comparison.standard_error or self._is_surely_worse(trees, leaves[0]):
+            return incumbent
+        if not able:
             return incumbent
         best = able[0]
         values = {name: getattr(trees.settings, name) for name in ("trees", "tree_depth", "tree_rate")}
@@ -203,12 +205,16 @@ class Search:
         if entrant is best:
             return True
         comparison, policy = self._compared(best, entrant), self.trials.policy
-        most = policy.as_good * comparison.standard_error
-        most = most if at_first else min(most, policy.most_lost * abs(best.loss))
-        if -comparison.gain > most:
+        most = self._tolerated(comparison, best.loss)
+        if -comparison.gain > (most if at_first else min(most, policy.most_lost * abs(best.loss))):
             return False
         tied = self._tied(best, entrant)
-        return -tied.gain <= 2.0 * policy.as_good * tied.standard_error
+        return -tied.gain <= max(2.0 * policy.as_good * tied.standard_error, policy.tie_lost * abs(best.tie))
+
+    def _tolerated(self, comparison: Comparison, loss: float) -> float:
+        """The difference of losses that is none: a standard error, or a small fraction of the loss."""
+        policy = self.trials.policy
+        return max(policy.as_good * comparison.standard_error, policy.least_lost * abs(loss))
 
     def _parts(self) -> list[float]:
         """Shares of the rows of a trial that race candidates before all of them train."""
@@ -444,20 +450,23 @@ class Search:
         comparison = self._compared(incumbent, entrant)
         if self.lowest is None or incumbent.loss < self.lowest.loss:
             self.lowest = incumbent
-        if self._gains(comparison, incumbent, entrant):
+        if self._gains(comparison, incumbent, entrant, self._tolerated(comparison, incumbent.loss)):
             return comparison, verdict
         best = self._compared(self.lowest, entrant)
         if abs(comparison.gain) > comparison.standard_error or -best.gain > best.standard_error:
             return comparison, ""
-        wins = self._gains(self._tied(incumbent, entrant), incumbent, entrant)
+        tied = self._tied(incumbent, entrant)
+        least = max(tied.standard_error, self.trials.policy.tie_lost * abs(incumbent.tie))
+        wins = self._gains(tied, incumbent, entrant, least)
         return comparison, f"wins by {words_of(self.trials.ties.name)} over" if wins else ""
 
-    def _gains(self, comparison: Comparison, incumbent: TrialResult, entrant: TrialResult) -> bool:
-        """Whether a gain is significant, and above its error if the candidate costs more."""
+    def _gains(
+        self, comparison: Comparison, incumbent: TrialResult, entrant: TrialResult, least: float
+    ) -> bool:
+        """Whether a gain is significant, and more than `least` if the candidate costs more."""
         policy = self.trials.policy
         dearer = policy.prefer != ACCURACY and _cost(entrant) > _cost(incumbent)
-        least = comparison.standard_error if dearer else 0.0
-        return comparison.gain > least and comparison.p <= policy.level / 2
+        return comparison.gain > (least if dearer else 0.0) and comparison.p <= policy.level / 2
 
     def _tied(self, incumbent: TrialResult, entrant: TrialResult) -> Comparison:
         return compare(incumbent.ties, entrant.ties, entrant.weight, counted=False)

@@ -127,10 +127,18 @@ class TrialResult:
     @property
     def loss(self) -> float:
         """The mean loss; NaN if no row is held out."""
-        seen = ~np.isnan(self.losses)
-        if not seen.any():
-            return float("nan")
-        return float(np.average(self.losses[seen], weights=self.weight[seen]))
+        return _mean(self.losses, self.weight)
+
+    @property
+    def tie(self) -> float:
+        """The same by the metric that breaks ties."""
+        return _mean(self.ties, self.weight)
+
+
+def _mean(losses: FloatArray, weight: FloatArray) -> float:
+    """The mean of losses but those that are NaN; NaN if all are."""
+    seen = ~np.isnan(losses)
+    return float(np.average(losses[seen], weights=weight[seen])) if seen.any() else float("nan")
 
 
 def is_skewed(target: FloatArray) -> bool:
