@@ -8,8 +8,8 @@
 
 A candidate replaces the incumbent if one paired test on the held-out rows favours it (metrics.compare): of
 the metric, or of the one that breaks ties if losses differ by no more than a standard error. One that costs
-more must gain more than a standard error and a hundredth of the loss. The first incumbent is the default configuration. Every decision
-is in the trace, with its gain and cost.
+more must gain more than a standard error and a hundredth of the loss. The first incumbent is the default
+configuration. Every decision is in the trace, with its gain and cost.
 """
 
 from collections.abc import Iterator, Sequence
