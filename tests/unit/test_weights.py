@@ -73,6 +73,8 @@ def test_equal_rows_are_found(seed: int) -> None:
     assert_array_equal(X[first][group] + 0, X + 0)
     assert len(np.unique(np.stack([group, which]), axis=1).T) == len(distinct)
     assert len(equal_rows(np.zeros((5, 0), np.float32))[0]) == 1
+    for numbers in equal_rows(X[first]):
+        assert_array_equal(numbers, np.arange(len(first)))
 
 
 @pytest.mark.parametrize("start", ["k-means++", "random"])

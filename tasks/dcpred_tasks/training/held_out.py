@@ -324,7 +324,9 @@ def fit_and_judge(
     if not settings.calibrate:
         return fitted_leaf, HeldOut.none(n_outputs)
     own_rows = rows.take(np.flatnonzero(~rows.borrowed))
-    residual, scale = _residuals(_alone(fitted_leaf, own_rows.X, kernels, settings), own_rows, settings)
+    residual, scale = 0.0, constant_scale(0)
+    if settings.task == "regression":
+        residual, scale = _residuals(_alone(fitted_leaf, own_rows.X, kernels, settings), own_rows)
     place = own_place(own_rows.X)
     fitted_leaf = replace(
         fitted_leaf,
@@ -369,7 +371,8 @@ def _judged(
     if not len(out.X) or not len(own_rows.X):
         return HeldOut.none(n_outputs)
     other = _alone(_fit(rest, n_outputs, known, settings, leaf), rest.X, known.kernels, settings)
-    return _seen(other, *_residuals(other, own_rows, settings), len(own_rows.X), out, folds, settings)
+    residuals = _residuals(other, own_rows) if settings.task == "regression" else (0.0, constant_scale(0))
+    return _seen(other, *residuals, len(own_rows.X), out, folds, settings)
 
 
 def judge_leaf(
@@ -424,10 +427,8 @@ def _functions(model: Model, X: SingleArray) -> FloatArray:
     return model.basis(0)(X) if len(model.beta) else np.empty((len(X), 0))
 
 
-def _residuals(model: Model, rows: LeafRowsToFit, settings: Settings) -> tuple[float, LeafScale]:
-    """The root of a leaf's weighted mean squared residual, and how residuals spread; 0 for classes."""
-    if settings.task != "regression":
-        return 0.0, constant_scale(0)
+def _residuals(model: Model, rows: LeafRowsToFit) -> tuple[float, LeafScale]:
+    """The root of the weighted mean squared residual of a leaf of numbers, and how residuals spread."""
     off = np.abs(rows.target.astype(ACC_DTYPE) - _values(model, rows)[:, 0])
     largest = float(off.max())
     if largest == 0:

@@ -1,8 +1,9 @@
 """Survey the training rows: counts, ranges and samples."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -360,13 +361,23 @@ def distinct_rows(
     return LabelledRows(rows, y, np.maximum(total / total.mean(), 1e-6)), first
 
 
-def equal_rows(X: SingleArray) -> tuple[IntArray, IntArray]:
-    """The first of all equal rows, ascending, and for each row (n,) the position of its own among these."""
+def _keys(X: SingleArray, of: Callable[[Any, Any], Any]) -> NDArray[np.uint64]:
+    """A sum of values of the bits of each number and of its column, for each row."""
     keys, n_rows = np.empty(len(X), np.uint64), max(HASHED // max(X.shape[1], 1), 1)
-    column = np.arange(X.shape[1], dtype=np.uint64) << np.uint64(32)
+    column = np.arange(X.shape[1], dtype=np.uint64)
     for at in range(0, len(X), n_rows):
         bits = (X[at : at + n_rows] + MODEL_DTYPE(0)).view(np.uint32)  # −0 is 0.
-        keys[at : at + n_rows] = row_hash(bits | column, 0).sum(axis=1, dtype=np.uint64)
+        keys[at : at + n_rows] = of(bits.astype(np.uint64), column).sum(axis=1, dtype=np.uint64)
+    return keys
+
+
+def equal_rows(X: SingleArray) -> tuple[IntArray, IntArray]:
+    """The first of all equal rows, ascending, and for each row (n,) the position of its own among these."""
+    ordered = np.sort(_keys(X, lambda bits, column: bits * (2 * row_hash(column, 1) + 1)))
+    if (ordered[1:] != ordered[:-1]).all():  # Equal rows have equal sums, few others.
+        numbers = np.arange(len(X), dtype=INDEX_DTYPE)
+        return numbers, numbers
+    keys = _keys(X, lambda bits, column: row_hash(bits | column << np.uint64(32), 0))
     _, first, group = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
     number = np.empty(len(first), INDEX_DTYPE)
