@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from sklearn.base import clone
 
 import dcpred
 from dcpred.cli import main
@@ -86,8 +87,28 @@ def test_estimators_warn() -> None:
     assert [each.code for each in model.remarks_] == ["leak"]
 
 
+@pytest.mark.parametrize("kind", [dcpred.DCPredClassifier, dcpred.DCPredRegressor])
+def test_estimators_accept_remarks_and_raise_alarms_as_functions_do(kind: Any) -> None:
+    X = table(leak=False).drop(columns="answer")
+    y = X.a if kind is dcpred.DCPredRegressor else (X.a > 0).astype(int)
+    X = X.drop(columns="a").assign(closed=y + 0.001 * X.b)
+    estimator = kind(**SETTINGS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", dcpred.DataWarning)
+        clone(estimator).set_params(accept=["leak"], on_alarm="raise").fit(X, y)
+    with pytest.warns(dcpred.DataWarning, match="leak"):
+        estimator.fit(X, y)
+    model = estimator.model_
+    with pytest.raises(RemarkError, match=r"accept=\['leak'\]"):
+        estimator.set_params(on_alarm="raise").fit(X, y)
+    assert estimator.model_ is model
+    for wrong, match in (({"on_alarm": "stop"}, "on_alarm='stop'"), ({"accept": ["lead"]}, "'leak'")):
+        with pytest.raises(ValueError, match=match):
+            clone(estimator).set_params(**wrong).fit(X, y)
+
+
 def test_an_alarm_fails_before_a_model_is_written(leaky: str, tmp_path: Path) -> None:
-    with pytest.raises(RemarkError, match=r"'closed' predicts.*--accept leak"):
+    with pytest.raises(RemarkError, match=r"'closed' predicts.*accept=\['leak'\]"):
         dcpred.train(leaky, tmp_path / "m", settings=SETTINGS, on_alarm="raise")
     failed = run("train", leaky, tmp_path / "m", *SET, "--workers", 1, "--fail-on", "alarm")
     assert (failed.exit_code, failed.output.count("'closed' predicts")) == (7, 1)

@@ -29,7 +29,7 @@ from dcpred.datasets.split_rules import folds_of_estimator, with_equal_rows
 from dcpred.estimators import out_of_core, tables
 from dcpred.estimators import settings as rare
 from dcpred.execution.progress import reporter, reporting, show, show_job, show_step
-from dcpred.public.remarks import add_remarks, collecting
+from dcpred.public.remarks import add_remarks, collecting, failing_from
 from dcpred.training.column_report import columns_in_words
 from dcpred_tasks.artifacts.data_schema import check_given_encoding, schema_of_given
 from dcpred_tasks.artifacts.model_artifact import IfTaken, open_artifact, write_model
@@ -130,6 +130,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     _renamed = {"random_state": "seed"}  # noqa: RUF012
     _not_settings = frozenset(
         {"n_jobs", "directory", "class_weight", "budget", "metric", "cv", "verbose", "settings"}
+        | {"accept", "on_alarm"}
     )
 
     @property
@@ -154,7 +155,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         if is_lazy(X):
             out_of_core.current_client()  # It raises for one that cannot be used.
         fitted = copy.copy(self)
-        with reporting(reporter(self.verbose)), collecting() as collected:
+        fails_from = failing_from(self.on_alarm)
+        with reporting(reporter(self.verbose)), collecting(self.accept, fails_from) as collected:
             fitted._fit(X, y, sample_weight, groups)
         fitted.remarks_ = tuple(collected.remarks)
         self.__dict__ = fitted.__dict__

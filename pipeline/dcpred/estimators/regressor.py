@@ -85,6 +85,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         random_state: Any = None,
         n_jobs: int | None = None,
         verbose: int = 0,
+        accept: Sequence[str] = (),
+        on_alarm: str = "warn",
         directory: str | None = None,
         settings: Settings | None = None,
     ) -> None:
@@ -106,6 +108,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
+        self.accept = accept
+        self.on_alarm = on_alarm
         self.directory = directory
         self.settings = settings
 

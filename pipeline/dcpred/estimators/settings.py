@@ -45,6 +45,10 @@ settings : Settings or None, default None
     Settings that few people change: `dcpred.Settings(overlap=3)`. None: their defaults.
 verbose : int, default 0
     1: `fit` shows its progress on standard error. 0: it shows nothing.
+accept : sequence of str, default ()
+    Codes of remarks to omit, for example id-feature.
+on_alarm : {"warn", "raise"}, default "warn"
+    Whether an alarm among the remarks of `fit` is a Python warning, or an error that changes nothing.
 """)
 
 

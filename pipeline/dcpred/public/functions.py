@@ -11,10 +11,9 @@ from typing import Any, ParamSpec, TypeVar
 
 from dcpred.execution.progress import reporter, reporting
 from dcpred.public.parameters import documented
-from dcpred.public.remarks import collecting, remarks_in_errors, with_remarks
+from dcpred.public.remarks import collecting, failing_from, remarks_in_errors, with_remarks
 from dcpred_tasks.annotations import in_words, is_allowed
 from dcpred_tasks.errors import DcpredError, SettingsError
-from dcpred_tasks.remarks import Severity
 from dcpred_tasks.storage.once import reading_once
 from dcpred_tasks.training.settings import Settings
 
@@ -49,7 +48,7 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
                     f" Pass {' or '.join(in_words(wanted))}."
                 )
         shown = reporting(reporter(given["verbose"])) if "verbose" in given else nullcontext()
-        fails_from = _fails_from(given.get("on_alarm", "warn"))
+        fails_from = failing_from(given.get("on_alarm", "warn"))
         with (
             collecting(given.get("accept", ()), fails_from) as collected,
             remarks_in_errors(collected),
@@ -59,13 +58,6 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
             return with_remarks(function(*args, **kwargs), collected)
 
     return call
-
-
-def _fails_from(on_alarm: str) -> Severity | None:
-    """The severity from which a remark is an error. Raises SettingsError."""
-    if on_alarm not in ("warn", "raise"):
-        raise SettingsError(f"Cannot use on_alarm={on_alarm!r}: it is unknown. Use 'warn' or 'raise'.")
-    return Severity.ALARM if on_alarm == "raise" else None
 
 
 def check_keywords(function: str, given: Mapping[str, Any], known: Collection[str]) -> None:

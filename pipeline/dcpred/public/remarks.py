@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from dcpred.execution.events import record_event
 from dcpred.execution.progress import show
 from dcpred.public.results import PublicResult
-from dcpred_tasks.errors import DcpredError, RemarkError
+from dcpred_tasks.errors import DcpredError, RemarkError, SettingsError
 from dcpred_tasks.remarks import RANKS, DataWarning, Remark, Severity, check_codes
 
 R = TypeVar("R")
@@ -50,6 +50,13 @@ class Collected:
         if least is None:
             return []
         return [each for each in remarks if RANKS[Severity(each.severity)] >= RANKS[least]]
+
+
+def failing_from(on_alarm: str) -> Severity | None:
+    """The severity from which a remark is an error. Raises SettingsError."""
+    if on_alarm not in ("warn", "raise"):
+        raise SettingsError(f"Cannot use on_alarm={on_alarm!r}: it is unknown. Use 'warn' or 'raise'.")
+    return Severity.ALARM if on_alarm == "raise" else None
 
 
 def _form(remark: Remark) -> tuple[str, str]:
@@ -92,16 +99,17 @@ def add_remarks(*remarks: Remark, report: Any = None, fails: bool = True) -> Non
         if collected.add(remark):
             _publish(remark, collected)
     if fails and (failing := collected.failing(wanted)):
-        error = RemarkError(failing_text(failing))
+        error = RemarkError(_failing_text(failing, collected.is_command))
         error.report = report
         raise error
 
 
-def failing_text(remarks: Collection[Remark]) -> str:
-    """The sentence of an error."""
+def _failing_text(remarks: Collection[Remark], is_command: bool) -> str:
+    """The sentence of an error, which says what allows them."""
     texts = " | ".join(f"{remark.severity} {remark.text}" for remark in remarks)
-    codes = ",".join(dict.fromkeys(remark.code for remark in remarks))
-    return f"Cannot go on: {texts}. Correct this, or allow it with --accept {codes}."
+    codes = [*dict.fromkeys(remark.code for remark in remarks)]
+    how = f"--accept {','.join(codes)}" if is_command else f"accept={codes}"
+    return f"Cannot go on: {texts}. Correct this, or allow it with {how}."
 
 
 def take_unprinted() -> list[Remark]:
