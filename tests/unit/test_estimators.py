@@ -410,6 +410,23 @@ def test_settings_of_another_kind_are_refused(given: Any, data: Classes) -> None
         DCPredClassifier(settings=given).set_params(settings__overlap=3)
 
 
+def test_a_search_takes_a_time_and_a_preference() -> None:
+    """As the functions have them; beside settings, and where they are none, they are refused."""
+    X, y = units(300, 0)
+    model = DCPredClassifier(random_state=0, seconds=1e-9, prefer="accuracy").fit(X, y)
+    assert model.tuned_ is not None
+    assert [point["n_leaves"] for point in model.tuned_["frontier"]] == [1]
+    assert model.tuned_["trace"] == []
+    for given, words in (
+        ({"seconds": 0}, "seconds=0: it is not a time"),
+        ({"prefer": "speed"}, "prefer='speed'"),
+    ):
+        with pytest.raises(SettingsError, match=f"Cannot use {words}"):
+            DCPredClassifier(**given).fit(X, y)
+    with pytest.raises(SettingsError, match=r"Cannot use landmarks together with seconds=3"):
+        DCPredClassifier(landmarks=8, seconds=3).fit(X, y)
+
+
 def test_a_search_leaves_settings_that_it_does_not_choose() -> None:
     """Those that it chooses are refused beside a budget, wherever they are given."""
     X, y = units(200, 0)

@@ -31,6 +31,7 @@ from dcpred.estimators import settings as rare
 from dcpred.execution.progress import reporter, reporting, show, show_job, show_step
 from dcpred.public.remarks import add_remarks, collecting, failing_from
 from dcpred.training.column_report import columns_in_words
+from dcpred.training.policy import STANDARD, policy_for
 from dcpred_tasks.artifacts.data_schema import check_given_encoding, schema_of_given
 from dcpred_tasks.artifacts.model_artifact import IfTaken, open_artifact, write_model
 from dcpred_tasks.artifacts.model_layout import parts_of_table
@@ -130,7 +131,7 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     _renamed = {"random_state": "seed"}  # noqa: RUF012
     _not_settings = frozenset(
         {"n_jobs", "directory", "class_weight", "budget", "metric", "cv", "verbose", "settings"}
-        | {"accept", "on_alarm"}
+        | {"accept", "on_alarm", "prefer", "seconds"}
     )
 
     @property
@@ -360,7 +361,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         folds: Folds | None,
     ) -> Settings:
         """Return the settings that the search chooses for these rows."""
-        given = X, target, weight, settings, self.budget, self.metric, coded, self.n_jobs, folds
+        policy = policy_for(STANDARD, self.metric, self.prefer, self.seconds)
+        given = X, target, weight, settings, self.budget, policy, coded, self.n_jobs, folds
         settings, self.tuned_ = out_of_core.choose(*given)
         return settings
 
@@ -391,7 +393,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         with self._folder() as folder:
             budget = self.budget if self._names_settings() else out_of_core.PLAIN
-            given = X, y, sample_weight, settings, folder, budget, self.metric
+            policy = policy_for(STANDARD, self.metric, self.prefer, self.seconds)
+            given = X, y, sample_weight, settings, folder, budget, policy
             settings, self.tuned_ = out_of_core.fit(*given, labels, self._encoding(), folds)
             model = open_artifact(folder / "model")
             self.model_ = model.model(support=settings.keep_support_vectors)

@@ -113,6 +113,8 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         max_leaf_rows: int = 8_000,
         budget: str | None = None,
         metric: Any = None,
+        prefer: str = "cost",
+        seconds: float | None = None,
         cv: Any = None,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -136,6 +138,8 @@ class DCPredClassifier(ClassifierMixin, DCPredBase):  # type: ignore[misc]
         self.max_leaf_rows = max_leaf_rows
         self.budget = budget
         self.metric = metric
+        self.prefer = prefer
+        self.seconds = seconds
         self.cv = cv
         self.random_state = random_state
         self.n_jobs = n_jobs

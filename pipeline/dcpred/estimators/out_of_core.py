@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,8 @@ from dcpred.execution.dask_workers import DaskWorkers
 from dcpred.execution.workers import InlineWorkers, Workers
 from dcpred.training.choice import choose_settings, search_and_fit
 from dcpred.training.fit import TrainingRequest, fit_model
-from dcpred.training.metrics import Scorer, metric_of
-from dcpred.training.policy import STANDARD, parse_budget
+from dcpred.training.metrics import metric_of
+from dcpred.training.policy import COST, STANDARD, SearchPolicy, parse_budget, policy_for
 from dcpred_tasks.dtypes import ACC_DTYPE
 from dcpred_tasks.errors import SchedulerError, SettingsError
 from dcpred_tasks.input_kinds import (
@@ -79,7 +78,7 @@ def fit(
     settings: Settings,
     folder: Path,
     budget: str | None = None,
-    metric: str | Scorer | None = None,
+    policy: SearchPolicy = STANDARD,
     labels: Names | None = None,
     schema: Schema | None = None,
     folds: Folds | None = None,
@@ -105,7 +104,7 @@ def fit(
         fit_model(request)
         return settings, None
     limit = None if budget == PLAIN else parse_budget(budget)
-    report = search_and_fit(request, replace(STANDARD, metric=metric), limit)
+    report = search_and_fit(request, policy, limit)
     return make_settings(report.settings), report.found()
 
 
@@ -115,7 +114,7 @@ def choose(
     weight: NDArray[np.float64],
     settings: Settings,
     budget: str | None,
-    metric: str | Scorer | None,
+    policy: SearchPolicy,
     coded: CodedFeatures,
     n_jobs: int | None,
     folds: Folds | None,
@@ -128,7 +127,7 @@ def choose(
     # Files and messages know no numbers that are longer.
     rows, target = (a.astype(np.float64) if a.dtype == np.longdouble else a for a in (X, y))
     threads = thread_count(-1 if n_jobs is None else n_jobs)
-    given, policy = (rows, target, weight, settings, coded), replace(STANDARD, metric=metric)
+    given = rows, target, weight, settings, coded
     return choose_settings(*given, budget=limit, policy=policy, threads=threads, folds=folds)
 
 
@@ -216,15 +215,24 @@ def computed(*columns: Any) -> tuple[Any, ...]:
     return tuple(dask.compute(column, traverse=False)[0] for column in columns)
 
 
+OF_SEARCH = {
+    "budget": None,
+    "metric": None,
+    "prefer": COST,
+    "seconds": None,
+}  # arguments of a search with their defaults
+
+
 def check_search(estimator: Any, task: str) -> None:
     """Raise SettingsError for an invalid budget or metric, and for settings that a search chooses."""
     if estimator.budget is not None:
         parse_budget(estimator.budget)
     if estimator.metric is not None:
         metric_of(estimator.metric, task, 2)
-    for what in ("budget", "metric"):
+    policy_for(STANDARD, None, estimator.prefer, estimator.seconds)
+    for what, usual in OF_SEARCH.items():
         given = getattr(estimator, what)
-        for name in _named(estimator) if given is not None else ():
+        for name in _named(estimator) if given != usual else ():
             raise SettingsError(
                 f"Cannot use {name} together with {what}={given!r}: the search for settings chooses {name}."
                 " Leave one of them out."

@@ -81,6 +81,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         max_leaf_rows: int = 8_000,
         budget: str | None = None,
         metric: Any = None,
+        prefer: str = "cost",
+        seconds: float | None = None,
         cv: Any = None,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -104,6 +106,8 @@ class DCPredRegressor(RegressorMixin, DCPredBase):  # type: ignore[misc]
         self.max_leaf_rows = max_leaf_rows
         self.budget = budget
         self.metric = metric
+        self.prefer = prefer
+        self.seconds = seconds
         self.cv = cv
         self.random_state = random_state
         self.n_jobs = n_jobs

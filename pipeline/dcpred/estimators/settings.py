@@ -39,8 +39,13 @@ directory : path or None, default None
 n_jobs : int or None, default None
     Threads that fit leaves, for rows in memory; -1 is one for each core. None: one. A search evaluates one
     candidate on each core if it is None.
+prefer : {"cost", "accuracy"}, default "cost"
+    Of the candidates of the search that are as good as the best, take the cheapest; or take the best one.
 random_state : int, RandomState or None, default None
     Seed of all random choices. The same number gives the same model.
+seconds : float or None, default None
+    Time limit of the search and the training: the default settings are evaluated first, and others while time
+    lasts. Results then depend on the speed of the computer. None: the search ends by itself.
 settings : Settings or None, default None
     Settings that few people change: `dcpred.Settings(overlap=3)`. None: their defaults.
 verbose : int, default 0

@@ -212,7 +212,7 @@ class Search:
         return -tied.gain <= max(2.0 * policy.as_good * tied.standard_error, policy.tie_lost * abs(best.tie))
 
     def _tolerated(self, comparison: Comparison, loss: float) -> float:
-        """The difference of losses that is none: a standard error, or a small fraction of the loss."""
+        """The difference of losses that does not count: a standard error, or a small fraction of the loss."""
         policy = self.trials.policy
         return max(policy.as_good * comparison.standard_error, policy.least_lost * abs(loss))
 
