@@ -568,7 +568,9 @@ def test_trees_without_a_fold_are_as_many_as_those_of_all_rows(monkeypatch: pyte
     X, y = table(900, 0, "two")
     mine = DCPredClassifier(n_leaves=1, landmarks=4, settings=Settings(trees=200, tree_rate=0.3)).fit(X, y)
     assert len(counts) > FOLDS
-    assert {*counts} == {len(mine.model_.terms[0].leaf)} != {200}
+    [trees] = mine.model_.terms
+    assert isinstance(trees, ObliviousTrees)
+    assert {*counts} == {len(trees.leaf)} != {200}
 
 
 def test_no_trees_and_no_landmarks_are_nothing() -> None:
