@@ -41,6 +41,7 @@ from dcpred_tasks.schema.unknown_categories import unknown_in, unknown_remark
 FRAMES = ("pandas.DataFrame", "polars.DataFrame", "pyarrow.Table")
 ARROW_NUMBERS = ("int", "uint", "float", "double", "halffloat")  # prefixes of names of types
 _calls: dict[str, Any] = {}  # calls that warned in this process, with their object on the scheduler
+WRITTEN_COLUMNS, WRITTEN_ROWS = 16, 2**11  # columns and rows that are written to rows at once
 MISSING = ("NAType", "NaTType", "NoneType")  # types of missing values of pandas and Python
 
 
@@ -279,19 +280,31 @@ def encode_frame(schema: Schema, X: Any, *, warns: bool | str = False) -> FloatA
     check_frame(schema, X)
     out = np.empty((len(X), len(schema.features)), ACC_DTYPE)
     unknown: list[Remark] = []
+    waiting: list[tuple[slice, FloatArray]] = []
     for column, span in schema.spans:
         cells = without(frame_cells(X, column.name), schema.gap_texts)
-        if not isinstance(column, Category):
-            out[:, span] = column.encode(cells)
+        positions = column.positions(cells) if isinstance(column, Category) else None
+        waiting.append((span, column.encode(cells) if positions is None else column.at(positions)))
+        if len(waiting) == WRITTEN_COLUMNS:
+            _write(out, waiting)
+            waiting = []
+        if positions is None:
             continue
-        positions = column.positions(cells)
-        out[:, span] = column.at(positions)
         n = int(np.count_nonzero(positions != column.gap))
         if warns and (its := unknown_in(column, cells, positions)) and its.is_noticeable(n):
             unknown.append(unknown_remark(its, f"{column.name} in {its.rows / n:.0%} of its values", n))
+    _write(out, waiting)
     if unknown and (not isinstance(warns, str) or _is_first(warns)):
         _warn(" | ".join(each.text for each in unknown))
     return out
+
+
+def _write(out: FloatArray, columns: list[tuple[slice, FloatArray]]) -> None:
+    """Write columns of features to rows, some rows at a time, which stay in cache."""
+    for start in range(0, len(out), WRITTEN_ROWS):
+        rows = slice(start, start + WRITTEN_ROWS)
+        for span, values in columns:
+            out[rows, span] = values[rows]
 
 
 def _is_first(call: str) -> bool:
