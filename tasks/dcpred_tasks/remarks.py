@@ -284,12 +284,12 @@ KINDS: dict[str, Kind] = {
     ),
     "unknown-categories": Kind(
         WARNING,
-        "Categories did not occur in the data to follow.",
+        "Categories did not occur in the data to follow, or in too few rows to learn them.",
         "of an import any row; else a category that is a known one in other case, width or spaces, or more"
         " than 10 % of the rows",
         "They are encoded as others: a misspelt category loses its meaning.",
         "correct the spelling, or train again with such rows",
-        "never seen categories of city in 450 rows, encoded as others: 'hamburg' (known is 'Hamburg')",
+        "unknown or rare categories of city in 450 rows, encoded as others: 'hamburg' (known is 'Hamburg')",
     ),
     "text-for-missing": Kind(
         NOTE,

@@ -68,7 +68,7 @@ def test_from_a_csv_to_scores_by_the_commands(
     settings = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
     run("train", data, tmp_path / "model", *settings)
     shown = run("import", path, tmp_path / "new.zarr", "--like", tmp_path / "model")
-    assert "warning  unknown-categories: never seen categories of colour in 1 row" in shown
+    assert "warning  unknown-categories: unknown or rare categories of colour in 1 row" in shown
     run("score", tmp_path / "model", tmp_path / "new.zarr", tmp_path / "scores")
     labels = zarr.open_group(tmp_path / "scores/scores.zarr", mode="r")["label"]
     names = np.array(labels.attrs["labels"])[labels[:]]

@@ -257,7 +257,7 @@ def test_categories_that_are_unknown_in_many_rows_are_reported(tmp_path: Path) -
     fitted.save(tmp_path / "m")
     served = load_model(tmp_path / "m")
     capitals = TABLE.assign(town=TABLE.town.str.upper())
-    words = r"never seen categories of town in 100% of its values.*'[UV]' \(known is '[uv]'\)"
+    words = r"unknown or rare categories of town in 100% of its values.*'[UV]' \(known is '[uv]'\)"
     for one in (fitted, served):
         with pytest.warns(UserWarning, match=words) as told:
             one.predict(capitals)
@@ -644,7 +644,7 @@ def test_unknown_categories_of_many_parts_warn_once_a_call() -> None:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 lazy.compute(scheduler="threads")
-            assert [str(one.message)[:40] for one in caught] == ["unknown-categories: never seen categorie"]
+            assert [str(one.message)[:40] for one in caught] == ["unknown-categories: unknown or rare cate"]
 
 
 ONE_SENTENCE = {

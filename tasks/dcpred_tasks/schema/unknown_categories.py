@@ -34,7 +34,7 @@ class UnknownCategories:
         subject  the rows, and their column
         """
         names = [f"{name!r} (known is {like!r})" if like else repr(name) for name, like in self.first()]
-        return f"never seen categories of {subject}, encoded as others: {', '.join(names)}"
+        return f"unknown or rare categories of {subject}, encoded as others: {', '.join(names)}"
 
     def first(self) -> list[tuple[str, str]]:
         """The categories to name, with the known ones."""
