@@ -8,8 +8,9 @@ engine    trees × depths × features, one thread, single precision: the least o
 training  20,000 rows of 20 features, 100 trees: processor seconds, medians of turns, beside as many
           iterations of HistGradientBoosting, and of LightGBM and CatBoost where they are installed. Ours are
           fitted twice: the first fit holds rows out to choose the number.
-quality   accuracy in percent or 100 R² of test rows, mean of the splits: HistGradientBoosting, trees alone,
-          and with one leaf of 32 landmarks: the kernel, both as trained, and the mean of kernel and trees.
+quality   accuracy in percent or 100 R² of test rows, mean of the splits: HistGradientBoosting, LightGBM of
+          baselines.py and trees alone with their processor seconds, and with one leaf of 32 landmarks: the
+          kernel, both as trained, and the mean of kernel and trees.
 
 Run it with OMP_NUM_THREADS=1.
 """
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from baselines import optional
+from baselines import Problem, lightgbm, optional
 from common import Table, data_folder
 from halves import ALL
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -88,15 +89,18 @@ def _others() -> dict[str, list[Callable[[], Any]]]:
     """Boosting of classes and of numbers by others."""
     kinds = HistGradientBoostingClassifier, HistGradientBoostingRegressor
     others = {"HistGradientBoosting": [partial(kind, early_stopping=False) for kind in kinds]}
-    if lightgbm := optional("lightgbm"):
-        kinds = lightgbm.LGBMClassifier, lightgbm.LGBMRegressor
+    if library := optional("lightgbm"):
+        kinds = library.LGBMClassifier, library.LGBMRegressor
         others["LightGBM"] = [partial(kind, n_estimators=100, n_jobs=1, verbose=-1) for kind in kinds]
-    if catboost := optional("catboost"):
-        kinds, shape = (
-            (catboost.CatBoostClassifier, catboost.CatBoostRegressor),
-            {"iterations": 100, "depth": 6},
-        )
-        given = {**shape, "thread_count": 1, "verbose": False, "allow_writing_files": False}
+    if library := optional("catboost"):
+        kinds = library.CatBoostClassifier, library.CatBoostRegressor
+        given = {
+            "iterations": 100,
+            "depth": 6,
+            "thread_count": 1,
+            "verbose": False,
+            "allow_writing_files": False,
+        }
         others["CatBoost"] = [partial(kind, **given) for kind in kinds]
     return others
 
@@ -110,7 +114,8 @@ def _trees(X: np.ndarray, y: np.ndarray, args: argparse.Namespace, **more: Any) 
 
 
 def quality(args: argparse.Namespace) -> None:
-    table = Table("set", "rows", "HistGradientBoosting", "trees", "kernel", "both", "their mean", "landmarks")
+    boosted = "HistGradientBoosting", "LightGBM", "its seconds", "trees", "their seconds"
+    table = Table("set", "rows", *boosted, "kernel", "both", "mean of kernel and trees", "landmarks")
     for name in args.sets.split(","):
         found = [_of_split(name, seed, args) for seed in range(args.splits)]
         means = np.mean([row[1:] for row in found], axis=0)
@@ -132,7 +137,9 @@ def _of_split(name: str, seed: int, args: argparse.Namespace) -> tuple[float, ..
 
     kind = HistGradientBoostingRegressor if regression else HistGradientBoostingClassifier
     boosted = rated(kind(random_state=seed).fit(X, y).predict(X_test))
-    f, classes = _trees(X, y, args, seed=seed).values(X_test), np.unique(y)
+    spent, light = seconds_of(lambda: lightgbm(Problem(X, y, regression, seed, threads=1)))
+    seconds, trees = seconds_of(lambda: _trees(X, y, args, seed=seed))
+    f, classes = trees.values(X_test), np.unique(y)
     values = f[:, 0] if regression else classes[(f[:, 0] > 0) * 1 if f.shape[1] == 1 else f.argmax(axis=1)]
     ours = DCPredRegressor if regression else DCPredClassifier
     given: dict[str, Any] = {"n_leaves": 1, "landmarks": 32, "random_state": seed}
@@ -145,7 +152,8 @@ def _of_split(name: str, seed: int, args: argparse.Namespace) -> tuple[float, ..
         shares = powers / powers.sum(axis=1, keepdims=True)
         mean = rated(classes[(shares + kernel.predict_proba(X_test)).argmax(axis=1)])
     alone = rated(kernel.predict(X_test)), rated(both.predict(X_test))
-    return n, boosted, rated(values), *alone, mean, len(both.model_.landmarks)
+    others = boosted, rated(light.predict(X_test)), spent
+    return n, *others, rated(values), seconds, *alone, mean, len(both.model_.landmarks)
 
 
 if __name__ == "__main__":
