@@ -24,6 +24,7 @@ from dcpred.training.choice import decision_in_words
 from dcpred.training.metrics import ERROR, LOG_LOSS, Metric, compare
 from dcpred.training.policy import (
     ACCURACY,
+    CHEAPER,
     CLASSES,
     COMMON,
     DEFAULT,
@@ -853,3 +854,20 @@ def test_only_values_of_trees_change_trees_alone(tables: Any) -> None:
     trials = Parts(lambda values: 0.1 if values.get("trees") else 0.5)
     found_by(trials)
     assert {name for name, _ in trials.looks} == {DEFAULT, "trees", "slower"}
+
+
+def test_trees_are_halved_as_long_as_settings_allow_it(tables: Any) -> None:
+    """A rate above 1 is no setting, and a search that asked for it failed."""
+    tables({"trees": {"trees": 2_000, **NO_LEAVES}}, cheaper=[mutation_of("half of the trees")])
+
+    class Cheaper(Parts):
+        def cost_of(self, one: Candidate) -> float:
+            return 1.0 + float(one.values.get("trees", 1e4))
+
+    found = found_by(Cheaper(lambda values: 0.1 if values.get("trees") else 0.5))
+    assert (found.chosen.candidate.values["trees"], found.chosen.candidate.values["tree_rate"]) == (250, 0.8)
+
+
+def mutation_of(name: str) -> Mutation:
+    """A mutation that makes a choice cheaper."""
+    return next(mutation for mutation in CHEAPER if mutation.name == name)

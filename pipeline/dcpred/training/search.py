@@ -34,7 +34,7 @@ from dcpred.training.policy import (
 )
 from dcpred.training.quality import shown, words_of
 from dcpred.training.reports import Decision
-from dcpred.training.trials import FEWEST_LANDMARKS, Candidate, TrialResult, Trials
+from dcpred.training.trials import FEWEST_LANDMARKS, FEWEST_TREES, Candidate, TrialResult, Trials
 from dcpred_tasks.errors import InterruptedRunError
 from dcpred_tasks.training.losses import DISTANCE
 
@@ -533,6 +533,8 @@ def _changes(mutation: Mutation, incumbent: TrialResult, trials: Trials) -> dict
         changes[name] = type(values[name])(values[name] * factor)
     same = all(values[name] == value for name, value in changes.items())
     if same or changes.get("landmarks", FEWEST_LANDMARKS) < FEWEST_LANDMARKS:
+        return None
+    if changes.get("trees", FEWEST_TREES) < FEWEST_TREES or changes.get("tree_rate", 0.0) > 1.0:
         return None
     if not values["landmarks"] and not {*changes} <= {*OF_TREES}:
         return None
