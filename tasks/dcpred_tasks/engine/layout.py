@@ -2,6 +2,7 @@
 code: one-hot encoding and missing values (model/one_hot.py), and mapped features (model/feature_map.py).
 """
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -196,6 +197,19 @@ def aligned_empty(length: int, dtype: type[np.generic]) -> NDArray[Any]:
     space = np.empty(n_bytes + 64, np.uint8)
     start = -space.__array_interface__["data"][0] % 64
     return space[start : start + n_bytes].view(dtype)
+
+
+def aligned_zeros(sizes: Mapping[str, tuple[type[np.generic], int]]) -> dict[str, NDArray[Any]]:
+    """Arrays of so many zeros, of 4 or 8 bytes, in one piece of memory, each of which starts on a cache
+    line.
+    """
+    lines = {name: -(-count * np.dtype(dtype).itemsize // 64) for name, (dtype, count) in sizes.items()}
+    space = np.zeros(8 * (sum(lines.values()) + 1))
+    at, arrays = -space.__array_interface__["data"][0] % 64 // 8, {}
+    for name, (dtype, count) in sizes.items():
+        arrays[name] = space[at : at + 8 * lines[name]].view(dtype)[:count]
+        at += 8 * lines[name]
+    return arrays
 
 
 def aligned(values: NDArray[Any]) -> NDArray[Any]:

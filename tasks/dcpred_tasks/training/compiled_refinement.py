@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, IntArray, RealArray, SingleArray
-from dcpred_tasks.engine.layout import AT_ONCE, LANES, UNROLLED
+from dcpred_tasks.engine.layout import AT_ONCE, LANES, UNROLLED, aligned_empty, aligned_zeros
 from dcpred_tasks.engine.machine_code import load, prepared
 from dcpred_tasks.engine.native_modules import REFINEMENT, taken_by
 from dcpred_tasks.model.kernels import FAMILIES
@@ -399,7 +399,7 @@ def new_search(n_rows: int, pool: SingleArray, w: FloatArray, k: int) -> Search:
         used=used,
         rows=np.empty(n_rows * len(used), MODEL_DTYPE),
         pool_row=np.full(n_rows, -1),
-        pool=np.empty(padded(n, LANES) * (len(used) + 1), MODEL_DTYPE),
+        pool=aligned_empty(padded(n, LANES) * (len(used) + 1), MODEL_DTYPE),
         held=np.zeros(n_rows, np.int64),
         limit=np.zeros(n_rows, MODEL_DTYPE),
         distance=np.empty(n_rows * room, MODEL_DTYPE),
@@ -497,12 +497,12 @@ def new_clustering(
         weight=weight.astype(ACC_DTYPE),
         draws=draws.reshape(-1),
         first=np.zeros(k, np.int64),
-        strips=np.empty(lanes * d, MODEL_DTYPE),
+        strips=aligned_empty(lanes * d, MODEL_DTYPE),
         middle=np.zeros(width),
         factors=np.empty(padded(k, AT_ONCE) * (d + 1), MODEL_DTYPE),
         label=np.empty(lanes, np.int32),
         closest=np.empty(n, MODEL_DTYPE),
-        distance=np.empty(lanes if trials else 0, MODEL_DTYPE),
+        distance=aligned_empty(lanes if trials else 0, MODEL_DTYPE),
         sums=np.zeros(k * width),
         totals=np.zeros(k),
         centres=np.zeros(k * width),
@@ -673,11 +673,13 @@ def padded(n: int, to: int) -> int:
 def in_strips(rows: NDArray[np.floating], width: int) -> SingleArray:
     """Rows (n, at most `width`) as strips of `width` columns, filled up with 0."""
     (n, used), whole = rows.shape, len(rows) // LANES
-    strips = np.zeros((padded(n, LANES) // LANES, width, LANES), MODEL_DTYPE)
+    n_strips = padded(n, LANES) // LANES
+    flat = aligned_zeros({"strips": (MODEL_DTYPE, n_strips * width * LANES)})["strips"]
+    strips = flat.reshape(n_strips, width, LANES)
     strips[:whole, :used] = rows[: whole * LANES].reshape(whole, LANES, used).transpose(0, 2, 1)
     if whole < len(strips):
         strips[whole, :used, : n % LANES] = rows[whole * LANES :].T
-    return strips.reshape(-1)
+    return flat
 
 
 def in_rows(rows: NDArray[np.floating], width: int) -> SingleArray:
@@ -697,13 +699,13 @@ def new_room(p: Problem, n_rows: int) -> Room:
     unknowns = padded(p.n_unknowns, 2 * LANES)
     strips = padded(-(-n_rows // p.n_batches), LANES) // LANES if p.n_batches else 0
 
-    def singles(*shape: int) -> SingleArray:
-        return np.zeros(prod(shape), MODEL_DTYPE)
+    def singles(*shape: int) -> tuple[type[np.generic], int]:
+        return MODEL_DTYPE, prod(shape)
 
-    def doubles(*shape: int) -> FloatArray:
-        return np.zeros(prod(shape), ACC_DTYPE)
+    def doubles(*shape: int) -> tuple[type[np.generic], int]:
+        return ACC_DTYPE, prod(shape)
 
-    return Room(
+    sizes: dict[str, tuple[type[np.generic], int]] = dict(
         factors=singles(p.padded, p.n_features + 2),
         beta=singles(p.n_outputs, p.terms),
         intercept=singles(p.n_outputs),
@@ -731,10 +733,13 @@ def new_room(p: Problem, n_rows: int) -> Room:
         inverse=doubles(SPARE_PAIRS),
         along=doubles(SPARE_PAIRS),
         value=doubles(1),
-        adam=np.array([0.0, 1.0, 1.0] if p.n_batches else []),
-        order=np.zeros(n_rows if p.n_batches else 0, np.int64),
+        adam=doubles(3 if p.n_batches else 0),
+        order=(np.int64, n_rows if p.n_batches else 0),
         batch_x=singles(strips, p.width, LANES),
         batch_weight=singles(strips, LANES),
         batch_goals=singles(strips, p.n_outputs, 4, LANES),
         batch_offset=singles(strips if p.offset.size else 0, p.n_outputs, LANES),
     )
+    room = Room(**aligned_zeros(sizes))
+    room.adam[1:] = 1.0
+    return room

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dcpred_tasks.dtypes import ACC_DTYPE, MODEL_DTYPE, FloatArray, SingleArray
-from dcpred_tasks.engine.layout import LANES
+from dcpred_tasks.engine.layout import LANES, aligned_zeros
 from dcpred_tasks.engine.machine_code import prepared
 from dcpred_tasks.engine.native_modules import REFINEMENT, taken_by
 from dcpred_tasks.model.basis import LeafBasis
@@ -157,6 +157,9 @@ def unfitted(
 def _ridge(p: Problem, n_rows: int, ridge: float, floor: float = 0.0) -> Ridge:
     k, n_terms = p.n_outputs, p.n_landmarks + p.n_pairs + 1
     stride = p.terms + padded(1 + k, 2)
+    hot = aligned_zeros(
+        {"weighted": (MODEL_DTYPE, p.tile_strips * stride * LANES), "sums": (ACC_DTYPE, p.terms * stride)}
+    )
     return Ridge(
         ridge=ridge,
         floor=floor,
@@ -164,8 +167,7 @@ def _ridge(p: Problem, n_rows: int, ridge: float, floor: float = 0.0) -> Ridge:
         weight=np.zeros(p.n_strips * LANES, MODEL_DTYPE),
         target=np.zeros(p.n_strips * k * LANES, MODEL_DTYPE),
         sign=np.empty(0, MODEL_DTYPE),
-        weighted=np.zeros(p.tile_strips * stride * LANES, MODEL_DTYPE),
-        sums=np.zeros(p.terms * stride),
+        **hot,
         system=np.zeros(n_terms * n_terms),
         factor=np.zeros(n_terms * padded(n_terms, LANES)),
         right=np.zeros(n_terms * k),
