@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 import dcpred
 from dcpred_tasks.remarks import KINDS, RANKS, Severity
 
-SETTINGS = {"n_leaves": 1, "landmarks": 16}
+LEAF_ROWS = 8_000
 FEWEST = 10  # rows of a class in each half
 SIZES = (4_000, 2_000, 500, 100)  # rows of both halves
 SHARES = (0.01, 0.05, 0.2, 1.0)
@@ -70,8 +70,9 @@ def remarks_on(
     results: dict[str, Any] = {}
     if known is not None:
         task = "regression" if pd.api.types.is_numeric_dtype(known.target) else "classification"
+        settings = {"n_leaves": -(-len(known) // LEAF_ROWS), "landmarks": 16, "max_leaf_rows": 2 * LEAF_ROWS}
         results["import"] = dcpred.import_data(known, folder / "known.zarr", target="target")
-        results["train"] = dcpred.train(folder / "known.zarr", model, task=task, settings=SETTINGS)
+        results["train"] = dcpred.train(folder / "known.zarr", model, task=task, settings=settings)
     results["import like"] = dcpred.import_data(new, folder / "new.zarr", like=str(model))
     results["evaluate"] = dcpred.evaluate(model, folder / "new.zarr", cost=False)
     results["score"] = dcpred.score(str(model), str(scored), folder / "scores", parquet=True, id=["number"])
@@ -231,9 +232,8 @@ def disasters(n: int) -> None:
             for share in SHARES:
                 rows = change(new, np.sort(order[: max(int(share * n), 1)]))
                 met = {*remarks_on(None, rows, Path(folder), name)} - control
-                shown.append(
-                    ", ".join(sorted({code for _, code in met if KINDS[code].severity > "note"})) or "–"
-                )
+                codes = {code for _, code in met if RANKS[KINDS[code].severity] > RANKS[Severity.NOTE]}
+                shown.append(", ".join(sorted(codes)) or "–")
             table.add(name, *shown)
     table.show()
 

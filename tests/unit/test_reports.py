@@ -133,7 +133,8 @@ def test_a_model(made: Callable[[str], Path], kind: str) -> None:
     page = report(folder / "model").html
     found, told = checked(page), shown(page)
     assert titles(found) == ["Composition", "Settings", "History"]
-    assert found.texts["h3"][:3] == ["Sizes of leaves", "Composition of distances", "Cost of a row"]
+    pictures = ["Sizes of leaves", "Importance of columns", "Composition of distances", "Cost of a row"]
+    assert found.texts["h3"][:4] == pictures
     model = open_artifact(folder / "model")
     assert model.hash in told
     assert f"{int(model.model().leaf_rows.max()):,}" in told
@@ -551,3 +552,16 @@ def test_texts_lose_the_places_in_them() -> None:
         "chunk /home/me/data.zarr/X/c/0 of /home/me/data.zarr", "/home/me/data.zarr", "/home/me/data.zarr/X"
     )
     assert text == "chunk data.zarr/c/0 of data.zarr"
+
+
+def test_importances_are_of_what_moves_predictions(tmp_path: Path) -> None:
+    """Not of how much of a distance a feature is."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 3))
+    dcpred.train(
+        X, tmp_path / "m", y=4 * X[:, 1], task="regression", settings={"n_leaves": 1, "landmarks": 16}
+    )
+    told = shown(dcpred.report(tmp_path / "m").html)
+    section = told[told.index("Importance of columns") :]
+    assert "in the target's unit" in section
+    assert "feature 1 moves predictions most" in section

@@ -69,8 +69,9 @@ from dcpred_tasks.errors import DataError
 from dcpred_tasks.evaluation.counts import known_targets
 from dcpred_tasks.evaluation.measures import Measures
 from dcpred_tasks.model.compact_model import Model, Scores, score_rows
-from dcpred_tasks.model.contributions import known_importances
+from dcpred_tasks.model.contributions import known_importances, mean_contributions, method, parts_of
 from dcpred_tasks.model.moments import known_reference
+from dcpred_tasks.model.target_transform import NO_TRANSFORM
 from dcpred_tasks.remarks import Remark, remarks_of
 from dcpred_tasks.result_fields import document_of
 from dcpred_tasks.scoring.outputs import DECISION
@@ -84,6 +85,7 @@ from dcpred_tasks.tables.sources import is_importable
 from dcpred_tasks.training.settings import Settings, in_effect
 
 DRAWN_FEATURES = 15
+IMPORTANCE_ROWS = 64  # rows that importances are means of: a contribution takes milliseconds
 LISTED_FEATURES = 500
 LEAF_BARS = 20
 LEAST_SHARE = 0.0005  # the smallest fraction of squared distances to draw
@@ -169,7 +171,8 @@ def _made_of(held: dict[str, Any], model: Model, names: tuple[str, ...] | None) 
         text = "All rows are in one leaf."
     text = " ".join([text, *(f"{plain(remark).capitalize()}." for remark in held["shrunk"])])
     parts = [_sizes(held["rows_per_leaf"], np.sort(model.leaf_rows))] if model.n_leaves > 1 else []
-    parts += [part for part in (_features(model, names), _cost(held)) if part is not None]
+    pictures = _importances(model), _features(model, names), _cost(held)
+    parts += [part for part in pictures if part is not None]
     return Section("Composition", text, facts, parts)
 
 
@@ -199,6 +202,30 @@ def _sizes(rows: dict[str, Any], sizes: Any) -> Picture:
         [[percent(float(s), 0), f"{int(n):,}"] for s, n in zip(shares, quantiles, strict=True)],
     )
     return charts.picture("Sizes of leaves", text, paint, table=table)
+
+
+def _importances(model: Model) -> Picture | None:
+    """The columns by how much they move a prediction; None for leaves of other models, and for very many."""
+    if model.leaf_models is not None or model.n_leaves > IMPORTANCE_ROWS:
+        return None
+    parts = parts_of(model)
+    sizes = mean_contributions(model, parts, IMPORTANCE_ROWS)
+    order = [int(j) for j in np.argsort(-sizes, kind="stable")[:LISTED_FEATURES] if sizes[j] > 0]
+    if not order:
+        return None
+    is_number = model.task == "regression" and model.target == NO_TRANSFORM
+    unit = "the target's unit" if is_number else "units of the decision value"
+    text = (
+        f"Mean size of what each column adds to the prediction of a training row ({method(model)} of up to"
+        f" {IMPORTANCE_ROWS} rows), in {unit}. {plain(parts.names[order[0]])} moves predictions most."
+        " `dcpred explain` shows the direction, row by row."
+    )
+    lines = [[plain(parts.names[j]), number(float(sizes[j]))] for j in order]
+    drawn = lines[:DRAWN_FEATURES]
+    values = [float(sizes[j]) for j in order[:DRAWN_FEATURES]]
+    table = Table(["column", "mean size"], lines)
+    names, texts = [name for name, _ in drawn], [text for _, text in drawn]
+    return charts.bar_picture("Importance of columns", text, names, values, texts, unit, table)
 
 
 def _features(model: Model, names: tuple[str, ...] | None) -> Picture | None:

@@ -28,7 +28,7 @@ LEAF, AVERAGE = "leaf", "average"  # the two further parts of a decision value
 STRIP_NUMBERS = 2**17  # factors that are worked on at once
 
 _averages: "WeakKeyDictionary[Model, FloatArray]" = WeakKeyDictionary()
-_importances: "WeakKeyDictionary[Model, dict[Parts, FloatArray]]" = WeakKeyDictionary()
+_importances: "WeakKeyDictionary[Model, dict[tuple[Parts, int], FloatArray]]" = WeakKeyDictionary()
 
 
 def is_exact(model: Model) -> bool:
@@ -114,25 +114,25 @@ def average(model: Model) -> FloatArray:
     return _averages[model]
 
 
-def mean_contributions(model: Model, parts: Parts) -> FloatArray:
+def mean_contributions(model: Model, parts: Parts, n_rows: int = IMPORTANCE_ROWS) -> FloatArray:
     """The mean size of the contribution of each part to the decision value of the label, float64 (n_parts,),
-    over stored training rows, or else landmarks; a leaf counts by its training rows. Raises DataError as
-    `check_contributions` does.
+    over about n_rows stored training rows, or else landmarks; a leaf counts by its training rows. Raises
+    DataError as `check_contributions` does.
     """
     check_contributions(model)
     known = _importances.setdefault(model, {})
-    if parts not in known:
+    if (parts, n_rows) not in known:
         total = np.zeros(len(parts.names))
         for leaf in np.flatnonzero(model.leaf_rows).tolist():
             game = _game(model, leaf, parts)
-            rows = _background(model, leaf, max(IMPORTANCE_ROWS // model.n_leaves, 1))
+            rows = _background(model, leaf, max(n_rows // model.n_leaves, 1))
             values = _values(model, leaf, rows)
             output = class_numbers(values) if model.n_outputs > 1 else np.zeros(len(rows), np.int64)
             phi = np.array([game(row, int(k)) for row, k in zip(rows, output, strict=True)])
             phi += _of_terms(model, leaf, _encoded(model, leaf, rows), parts, output)
             total += model.leaf_rows[leaf] * np.abs(phi).mean(axis=0)
-        known[parts] = np.asarray(total / max(model.leaf_rows.sum(), 1))
-    return known[parts]
+        known[parts, n_rows] = np.asarray(total / max(model.leaf_rows.sum(), 1))
+    return known[parts, n_rows]
 
 
 def _background(model: Model, leaf: int, most: int = MOST_BACKGROUND) -> FloatArray:

@@ -283,16 +283,18 @@ def encode_frame(schema: Schema, X: Any, *, warns: bool | str = False) -> FloatA
     waiting: list[tuple[slice, FloatArray]] = []
     for column, span in schema.spans:
         cells = without(frame_cells(X, column.name), schema.gap_texts)
-        positions = column.positions(cells) if isinstance(column, Category) else None
-        waiting.append((span, column.encode(cells) if positions is None else column.at(positions)))
+        if isinstance(column, Category):
+            positions = column.positions(cells)
+            waiting.append((span, column.at(positions)))
+            n = int(np.count_nonzero(positions != column.gap))
+            if warns and (its := unknown_in(column, cells, positions)) and its.is_noticeable(n):
+                subject = f"{column.name} in {its.rows / n:.0%} of its values"
+                unknown.append(unknown_remark(its, subject, n))
+        else:
+            waiting.append((span, column.encode(cells)))
         if len(waiting) == WRITTEN_COLUMNS:
             _write(out, waiting)
             waiting = []
-        if positions is None:
-            continue
-        n = int(np.count_nonzero(positions != column.gap))
-        if warns and (its := unknown_in(column, cells, positions)) and its.is_noticeable(n):
-            unknown.append(unknown_remark(its, f"{column.name} in {its.rows / n:.0%} of its values", n))
     _write(out, waiting)
     if unknown and (not isinstance(warns, str) or _is_first(warns)):
         _warn(" | ".join(each.text for each in unknown))
