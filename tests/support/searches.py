@@ -27,6 +27,7 @@ from support.pools import inline
 FEW_TRIALS: dict[str, Any] = {"rounds": 1, "mutated_rows": 0, "survivors": 2, "very_few_rows": 0}
 SMALL = replace(STANDARD, name="small", **FEW_TRIALS)
 POLICIES = {  # where a search takes its policy from
+    "dcpred.estimators.base.STANDARD": STANDARD,
     "dcpred.estimators.out_of_core.STANDARD": STANDARD,
     "dcpred.training.policy.STANDARD": STANDARD,
     "dcpred.training.policy.THOROUGH": THOROUGH,
