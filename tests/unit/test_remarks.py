@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -69,7 +70,9 @@ def test_python_and_the_terminal_get_a_remark_once(leaky: str, tmp_path: Path) -
     assert (told.exit_code, told.output.count("'closed' predicts")) == (0, 1)
     printed = run("train", leaky, tmp_path / "json", *SET, "--workers", 1, "--json")
     (document,) = json.loads(printed.stdout)["remarks"]
-    assert remarks_of([document]) == [found]
+    (printed_one,) = remarks_of([document])
+    assert replace(printed_one, do=found.do) == found
+    assert (printed_one.do.count("--drop"), found.do.count("drop=")) == (1, 1)
     page = dcpred.report(tmp_path / "m").html
     assert page.index("What needs your attention") < page.index("closed&#39; predicts") < page.index("<main>")
     harmless = tmp_path / "harmless.zarr"
@@ -240,8 +243,22 @@ def test_groups_and_times_are_tried_as_folds(tmp_path: Path) -> None:
             path = tmp_path / f"{name}-{kind}.zarr"
             dcpred.import_data(data, path, target="answer", id=["patient"] if column == "patient" else ())
             assert ("random-holdout" in codes(partial(dcpred.split, path))) == (kind == "bad"), (name, kind)
-    with pytest.warns(dcpred.DataWarning, match="random-holdout: .*--by-group patient"):
+    with pytest.warns(dcpred.DataWarning, match="random-holdout: .*with by_group='patient', in"):
         dcpred.train(tmp_path / "alike-bad.zarr", tmp_path / "m", settings=SETTINGS)
+
+
+@pytest.mark.parametrize("is_fit", [False, True])
+def test_no_advice_in_python_names_an_option(is_fit: bool) -> None:
+    """Functions have arguments in its place, and estimators what a caller of `fit` can do."""
+    with collecting() as function, collecting(is_fit=is_fit) as collected:
+        for code, kind in KINDS.items():
+            there = collected.in_its_words(remark(code, kind.cause, f"{kind.do}, or --by-group 'no one'"))
+            assert "--" not in there.text, there.text
+    assert function.in_its_words(remark("leak", "a", "omit --drop or --by-time 't 1'")).do == (
+        "omit drop= or by_time='t 1'"
+    )
+    with collecting(is_command=True) as command:
+        assert command.in_its_words(remark("leak", "a", "use --drop")).do == "use --drop"
 
 
 # -- Targets -------------------------------------------------------------------------------------------------

@@ -157,9 +157,9 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
             out_of_core.current_client()  # It raises for one that cannot be used.
         fitted = copy.copy(self)
         fails_from = failing_from(self.on_alarm)
-        with reporting(reporter(self.verbose)), collecting(self.accept, fails_from) as collected:
+        with reporting(reporter(self.verbose)), collecting(self.accept, fails_from, is_fit=True) as collected:
             fitted._fit(X, y, sample_weight, groups)
-        fitted.remarks_ = tuple(collected.remarks)
+        fitted.remarks_ = collected.in_words()
         self.__dict__ = fitted.__dict__
         return self
 

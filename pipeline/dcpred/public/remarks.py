@@ -17,6 +17,19 @@ from dcpred_tasks.remarks import RANKS, DataWarning, Remark, Severity, check_cod
 
 R = TypeVar("R")
 OURS = ("dcpred", "dcpred_tasks", "dcpred_compare")
+ARGUMENT = re.compile(r"(?<![\w-])--([a-z][a-z-]*)(?: ('[^']*'))?")  # an option, with a value in quotes
+OTHER_NAMES = {"with": "beside"}  # arguments of functions whose option has another name
+OF_FIT = {  # what advice of options is for an estimator, in the order in which it is replaced
+    "leave it out with --drop": "leave it out of X",
+    "omit it with --drop": "leave it out of X",
+    ", or keep it with --id": "",
+    "keep it with --id, or ": "",
+    "import the source again with --gap": "replace it by NaN",
+    "import codes as missing values with --gap": "replace codes of missing values by NaN",
+    "--by-group or --by-time": "groups or cv",
+    "--by-group": "groups",
+    "--by-time": "cv",
+}
 
 
 @dataclass
@@ -28,6 +41,8 @@ class Collected:
     """The severity from which a remark is an error; None: no remark is."""
     is_command: bool = False
     """Whether a command prints them below its result."""
+    is_fit: bool = False
+    """Whether an estimator has them."""
     outer: "Collected | None" = None
     remarks: list[Remark] = field(default_factory=list)
     n_printed: int = 0
@@ -44,12 +59,31 @@ class Collected:
             self.remarks.append(remark)
         return is_new & (self.outer is None or self.outer.add(remark))
 
+    def in_its_words(self, remark: Remark) -> Remark:
+        """The remark, in Python with the arguments of a function or an estimator in place of options."""
+        if self.is_command:
+            return remark
+        return replace(remark, what=self._in_python(remark.what), do=self._in_python(remark.do))
+
+    def in_words(self) -> tuple[Remark, ...]:
+        """The remarks as a result holds them."""
+        return tuple(map(self.in_its_words, self.remarks))
+
+    def _in_python(self, text: str) -> str:
+        for option, words in OF_FIT.items() if self.is_fit else ():
+            text = text.replace(option, words)
+        return ARGUMENT.sub(_as_argument, text)
+
     def failing(self, remarks: Collection[Remark]) -> list[Remark]:
         """Those that are errors."""
         least = self.fails_from
         if least is None:
             return []
         return [each for each in remarks if RANKS[Severity(each.severity)] >= RANKS[least]]
+
+
+def _as_argument(option: re.Match[str]) -> str:
+    return f"{OTHER_NAMES.get(option[1], option[1].replace('-', '_'))}={option[2] or ''}"
 
 
 def failing_from(on_alarm: str) -> Severity | None:
@@ -69,7 +103,11 @@ _current: ContextVar[Collected | None] = ContextVar("dcpred_remarks", default=No
 
 @contextmanager
 def collecting(
-    accept: Collection[str] = (), fails_from: Severity | None = None, *, is_command: bool = False
+    accept: Collection[str] = (),
+    fails_from: Severity | None = None,
+    *,
+    is_command: bool = False,
+    is_fit: bool = False,
 ) -> Iterator[Collected]:
     """Collect remarks within a `with` statement. Raises SettingsError for an unknown code.
 
@@ -81,7 +119,8 @@ def collecting(
     if outer is not None:
         accept = {*accept, *outer.accepted}
         fails_from, is_command = fails_from or outer.fails_from, is_command or outer.is_command
-    collected = Collected(frozenset(accept), fails_from, is_command, outer)
+        is_fit = is_fit or outer.is_fit
+    collected = Collected(frozenset(accept), fails_from, is_command, is_fit, outer)
     before = _current.set(collected)
     try:
         yield collected
@@ -99,6 +138,7 @@ def add_remarks(*remarks: Remark, report: Any = None, fails: bool = True) -> Non
         if collected.add(remark):
             _publish(remark, collected)
     if fails and (failing := collected.failing(wanted)):
+        failing = [collected.in_its_words(remark) for remark in failing]
         error = RemarkError(_failing_text(failing, collected.is_command))
         error.report = report
         raise error
@@ -133,6 +173,7 @@ def failing(remarks: Collection[Remark]) -> list[Remark]:
 
 
 def _publish(remark: Remark, collected: Collected) -> None:
+    remark = collected.in_its_words(remark)
     facts = {"code": remark.code, "severity": remark.severity, "text": remark.text}
     record_event("remark", "info" if remark.severity == Severity.NOTE else "warning", **facts)
     if collected.is_command:
@@ -157,7 +198,7 @@ def _caller_level() -> int:
 def with_remarks(result: R, collected: Collected) -> R:
     """The result of a public function, with the remarks of its run."""
     if isinstance(result, PublicResult) and collected.remarks:
-        return replace(result, remarks=tuple(collected.remarks))
+        return replace(result, remarks=collected.in_words())
     return result
 
 

@@ -91,7 +91,7 @@ def holdout_remark(probe: Probe | None, name: str, option: str, n_classes: int) 
     first, second = (f"{100 * part.mean():.3g} {unit}" for part in (probe.random, probe.whole))
     units = f"whole groups of {name!r}" if option == "--by-group" else f"the latest rows by {name!r}"
     what = f"nearest neighbours give {first} of rows held out at random, and {second} of {units}"
-    do = f"hold rows out with {option} {name}, in split, train and validate"
+    do = f"hold rows out with {option} {name!r}, in split, train and validate"
     return remark("random-holdout", what, do, columns=[name])
 
 
