@@ -1,5 +1,6 @@
 """A linear term: the simplest of those that a model may have beside its kernels; and what each must hold."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -76,6 +77,7 @@ def fit_linear(
     weight: FloatArray,
     survey: Survey,
     settings: Settings,
+    like: Sequence[Term] = (),
 ) -> Linear:
     """By ridge regression to values, or to ±1 of classes."""
     if settings.task == "regression":
