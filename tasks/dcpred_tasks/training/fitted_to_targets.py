@@ -59,7 +59,7 @@ class Known:
         total = np.zeros((len(X), n_outputs))
         for number in np.unique(group):
             rows = np.flatnonzero(group == number)
-            values = [term.values for term in self.crossed[number]]
+            values = [term.engine for term in self.crossed[number]]
             total[rows] += offset_of(values, X[rows], n_outputs) if values else 0.0
         return total
 

@@ -264,7 +264,7 @@ class _Layout:
     def offset(self, X: NDArray[np.generic]) -> FloatArray | None:
         """The sum of terms at stored rows that do not train; None without terms."""
         targets, terms = self.scaling.targets, self.fitted.every.terms
-        values, rows = [term.values for term in terms], X if targets is None else targets(X)
+        values, rows = [term.engine for term in terms], X if targets is None else targets(X)
         return offset_of(values, rows, self.outputs) if terms else None
 
     def fit(
