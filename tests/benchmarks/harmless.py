@@ -30,6 +30,8 @@ import dcpred
 from dcpred_tasks.remarks import KINDS, RANKS, Severity
 
 LEAF_ROWS = 8_000
+ROWS, TARGETS = ("X", "X_train", "X_num_train"), ("y", "y_train")  # names of arrays
+MOST_CLASSES = 30
 FEWEST = 10  # rows of a class in each half
 SIZES = (4_000, 2_000, 500, 100)  # rows of both halves
 SHARES = (0.01, 0.05, 0.2, 1.0)
@@ -43,13 +45,13 @@ Disaster = Callable[[pd.DataFrame, NDArray[np.int64]], pd.DataFrame]
 def halves(path: Path, most: int, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A table in two halves, without rare classes."""
     with np.load(path) as stored:
-        X, y = stored["X"], stored["y"]
+        X, y = (next(stored[key] for key in keys if key in stored) for keys in (ROWS, TARGETS))
     rng = np.random.default_rng(seed)
     rows = rng.permutation(len(y))[:most]
     frame = pd.DataFrame(X[rows].astype(np.float64)).add_prefix("x")
     frame["target"] = y[rows]
     parts = frame[: len(rows) // 2], frame[len(rows) // 2 :]
-    if y.dtype.kind in "iu":
+    if y.dtype.kind in "iu" or len(np.unique(y)) <= MOST_CLASSES:
         named = [part.assign(target="class " + part.target.astype(str)) for part in parts]
         common = set.intersection(
             *({name for name, n in part.target.value_counts().items() if n >= FEWEST} for part in named)
