@@ -43,7 +43,7 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     (
         "Trees",
-        "Boosted trees beside the leaves, for thresholds of single features. A search does not try them.",
+        "Boosted trees beside the leaves, for thresholds of single features. A search tries them as well.",
         ("trees", "tree_depth", "tree_rate"),
     ),
     (
@@ -70,10 +70,10 @@ SYSTEMS = re.compile(r"(?<=<!-- baselines -->\n).*?(?=<!-- end of baselines -->)
 SCORES_TABLE = re.compile(r"(?<=<!-- scores -->\n).*?(?=<!-- end of scores -->)", re.DOTALL)
 ESTIMATORS = (DCPredClassifier, DCPredRegressor)
 EXAMPLE_VALUES = {PINBALL: "=0.9", MEAN_COST: "=50"}
-# Parameters of baselines, which the constructors do not need any more: `machine` is compact or exact.
 # Parameters that are no settings, or take more than the setting does.
 OWN_WORDS = frozenset(
     {"class_weight", "random_state", "n_jobs", "budget", "metric", "cv", "directory", "verbose", "settings"}
+    | {"prefer", "seconds", "accept", "on_alarm"}
 )
 FIELDS = re.compile(r"(?:^    \w+: \w+ \| None = None\n)+", re.MULTILINE)
 

@@ -627,7 +627,7 @@ def test_ids_that_are_no_longer_there_are_reported(scored: Path) -> None:
         (lost,) = exported.remarks
         assert lost.what.startswith("the table has no ids")
         assert "id" in lost.columns
-        assert lost.do.endswith(", add --with DATA:day")
+        assert lost.do.endswith(", add beside='DATA:day'")
         shutil.copytree(scored / "known.zarr", data, dirs_exist_ok=True)
     say = Recorder()
     with reporting(say):

@@ -68,5 +68,5 @@ def test_training_reports_dates_beyond_which_new_rows_lie(
 ) -> None:
     dcpred.train(data / "known.zarr", tmp_path / "m", settings=QUICK, by_time="day", verbose=True)
     said = capfd.readouterr().err
-    assert "'day' is a feature, beyond which new rows always lie; keep it with --id" in said
+    assert "'day' is a feature, beyond which new rows always lie; keep it with id=" in said
     assert "'day' has dates in the order of the rows, beyond which new rows always lie" in said

@@ -155,7 +155,7 @@ def test_parameters_and_settings_together_are_the_settings_of_training(
 ) -> None:
     """Names and defaults; None stands for the default, or what a search chooses where all are None."""
     own = {name: p.default for name, p in inspect.signature(estimator).parameters.items()}
-    assert len(own) <= 20
+    assert len(own) <= 24
     rare = inspect.signature(dcpred.Settings).parameters
     assert list(rare) == rare_names()
     assert {one.default for one in rare.values()} == {None}

@@ -1,6 +1,7 @@
 """Trials: which rows are held out, and models of the others that predict them."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -186,6 +187,21 @@ def test_a_tree_that_is_uneven_or_has_close_centres_costs_what_its_model_does(fa
     assert shape[4] > 1.2, "uneven"
     own = replace(settings, n_leaves=model.n_leaves)
     assert cost_of(own, model.scaling, 1, shape).descend == pytest.approx(exact.descend, rel=0.1)
+
+
+@pytest.mark.parametrize("settings", [{"landmarks": 4}, {"landmarks": 0, "trees": 10, "n_leaves": 1}])
+def test_a_model_of_many_classes_costs_what_its_shape_says(settings: dict[str, Any]) -> None:
+    """Also of those that a leaf has no rows of: decision values of all begin and end."""
+    rng = np.random.default_rng(0)
+    X, rows = rng.normal(size=(2_000, 3)).astype(np.float32), moons(2_000, 0)
+    rows = replace(rows, X=X, target=np.searchsorted(np.linspace(-1.5, 1.5, 17), X[:, 0]))
+    survey = replace(survey_of(rows), classes=np.arange(18.0))
+    own = replace(SETTINGS, **{"n_leaves": 16, "min_leaf_rows": 1, "refine": True, **settings})
+    scaling = fit_trial_scaling(rows, survey, own).scaling
+    model = tried_model(rows, survey, Trial(own, False), scaling)
+    cost = cost_of(replace(own, n_leaves=model.n_leaves), model.scaling, 18, shape_of(model))
+    assert cost.outputs == pytest.approx(predict_cost(model).outputs, rel=0.2)
+    assert cost.ns_per_row == pytest.approx(predict_cost(model).ns_per_row, rel=0.15)
 
 
 def test_numbers_are_predicted_within_what_trained() -> None:

@@ -17,7 +17,7 @@ from dcpred_tasks.remarks import RANKS, DataWarning, Remark, Severity, check_cod
 
 R = TypeVar("R")
 OURS = ("dcpred", "dcpred_tasks", "dcpred_compare")
-ARGUMENT = re.compile(r"(?<![\w-])--([a-z][a-z-]*)(?: ('[^']*'))?")  # an option, with a value in quotes
+ARGUMENT = re.compile(r"(?<![\w-])--([a-z][a-z-]*)(?: ('[^']*'|[A-Z]+:\w+))?")  # an option and its value
 OTHER_NAMES = {"with": "beside"}  # arguments of functions whose option has another name
 OF_FIT = {  # what advice of options is for an estimator, in the order in which it is replaced
     "leave it out with --drop": "leave it out of X",
@@ -83,7 +83,8 @@ class Collected:
 
 
 def _as_argument(option: re.Match[str]) -> str:
-    return f"{OTHER_NAMES.get(option[1], option[1].replace('-', '_'))}={option[2] or ''}"
+    value = repr(option[2].strip("'")) if option[2] else ""
+    return f"{OTHER_NAMES.get(option[1], option[1].replace('-', '_'))}={value}"
 
 
 def failing_from(on_alarm: str) -> Severity | None:

@@ -98,10 +98,15 @@ def predict_cost(model: Model, by_distances: bool | None = None) -> PredictedCos
         convert=((model.tree.n_nodes > 0) + works) * _convert_ns(model) + _encode_ns(model) + _map_ns(model),
         descend=_descend_ns(model, share, held, by_distances),
         landmarks=values,
-        outputs=float(share @ in_leaf) - values + (1.3 * model.n_outputs if model.n_outputs > 1 else 0.0),
+        outputs=float(share @ in_leaf) - values + all_outputs_ns(model.n_outputs),
         terms=float(sum(term.cost for term in model.terms)),
         linear=linear_ns(model.n_features),
     )
+
+
+def all_outputs_ns(n_outputs: int) -> float:
+    """Decision values of all outputs begin, and end, also those that a leaf has no weights of."""
+    return 1.3 * n_outputs if n_outputs > 1 else 0.0
 
 
 def _encode_ns(model: Model) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dcpred.serving.cost import PredictedCost, predict_cost
+from dcpred.serving.cost import PredictedCost, all_outputs_ns, predict_cost
 from dcpred.training.reports import Point
 from dcpred_tasks.dtypes import INDEX_DTYPE, LEAF_DTYPE, MODEL_DTYPE, FloatArray
 from dcpred_tasks.engine.layout import AT_ONCE
@@ -273,6 +273,7 @@ def cost_of(
     )
     parts = {name: works * a + (1 - works) * getattr(walk, name) for name, a in asdict(full).items()}
     parts["descend"] *= uneven
+    parts["outputs"] += all_outputs_ns(n_outputs) - all_outputs_ns(outputs)  # The outline has fewer.
     parts["terms"] = terms
     return PredictedCost(**parts)
 
