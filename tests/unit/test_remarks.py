@@ -18,6 +18,7 @@ from sklearn.base import clone
 import dcpred
 from dcpred.cli import main
 from dcpred.cli.observation import Metrics
+from dcpred.evaluation.evaluate import _perfect
 from dcpred.execution.events import heard_by
 from dcpred.public.remarks import add_remarks, collecting
 from dcpred_tasks.artifacts.repeats import FACTOR, LONGEST, SAMPLED, HashSample, hashes_of_ids
@@ -245,6 +246,20 @@ def test_groups_and_times_are_tried_as_folds(tmp_path: Path) -> None:
             assert ("random-holdout" in codes(partial(dcpred.split, path))) == (kind == "bad"), (name, kind)
     with pytest.warns(dcpred.DataWarning, match="random-holdout: .*with by_group='patient', in"):
         dcpred.train(tmp_path / "alike-bad.zarr", tmp_path / "m", settings=SETTINGS)
+
+
+def test_a_perfect_order_is_told_as_perfect_labels_are() -> None:
+    """Two columns that together are the target may leave a few labels wrong, but no pair of rows."""
+    for figures, words in (
+        ({"accuracy": 0.99, "auc": 1.0}, "are on the right side of some threshold"),
+        ({"accuracy": 1.0, "auc": 1.0}, "have the right label"),
+        ({"accuracy": 0.9999, "auc": 0.9999}, None),
+        ({"r2": 0.99999}, "have nearly their value"),
+        ({"r2": 0.9999}, None),
+    ):
+        found = _perfect({"n_samples": 600, "n_bad": 0} | figures)
+        assert (found is None) == (words is None)
+        assert words is None or f"all 600 rows {words}" in str(found)
 
 
 @pytest.mark.parametrize("is_fit", [False, True])
