@@ -17,7 +17,9 @@ from dcpred_tasks.remarks import RANKS, DataWarning, Remark, Severity, check_cod
 
 R = TypeVar("R")
 OURS = ("dcpred", "dcpred_tasks", "dcpred_compare")
-ARGUMENT = re.compile(r"(?<![\w-])--([a-z][a-z-]*)(?: ('[^']*'|[A-Z]+:\w+))?")  # an option and its value
+ARGUMENT = re.compile(
+    r"`[^`]*`|(?<![\w-])--([a-z][a-z-]*)(?: ('[^']*'|[A-Z]+:\w+))?"
+)  # a command, or an option
 OTHER_NAMES = {"with": "beside"}  # arguments of functions whose option has another name
 OF_FIT = {  # what advice of options is for an estimator, in the order in which it is replaced
     "leave it out with --drop": "leave it out of X",
@@ -83,6 +85,8 @@ class Collected:
 
 
 def _as_argument(option: re.Match[str]) -> str:
+    if option[1] is None:  # a command
+        return option[0]
     value = repr(option[2].strip("'")) if option[2] else ""
     return f"{OTHER_NAMES.get(option[1], option[1].replace('-', '_'))}={value}"
 
