@@ -144,6 +144,7 @@ def test_the_bitcode_is_of_these_sources(tmp_path: Path) -> None:
     check_made_anew(TREES, tmp_path)
 
 
+@pytest.mark.tools
 def test_it_compiles_for_arm() -> None:
     check_arm(TREES.code, "generic", {"memset", "memcpy", "memmove"}, 0)
 
@@ -187,6 +188,7 @@ for loss, d, k, depth, n in (
 )
 
 
+@pytest.mark.tools
 def test_no_index_leaves_its_array(tmp_path: Path) -> None:
     arguments, env = sanitized("trees", tmp_path, QUICK)
     done = processes.run(
