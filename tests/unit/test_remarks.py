@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from dcpred.cli.observation import Metrics
 from dcpred.evaluation.evaluate import _perfect
 from dcpred.execution.events import heard_by
 from dcpred.public.remarks import add_remarks, collecting
+from dcpred.training.choice import tell_if_dearer
 from dcpred_tasks.artifacts.repeats import FACTOR, LONGEST, SAMPLED, HashSample, hashes_of_ids
 from dcpred_tasks.artifacts.trained_rows import mixed
 from dcpred_tasks.errors import RemarkError, SettingsError
@@ -29,6 +31,7 @@ from dcpred_tasks.remarks import KINDS, Severity, remark, remarks_of
 from dcpred_tasks.tables.block_tables import id_values
 from dcpred_tasks.training.training_remarks import apart, is_key
 from support.remark_words import PAGE, remark_page
+from support.searches import few_candidates
 
 SETTINGS = {"n_leaves": 1, "landmarks": 8}
 SET = ["--set", "n_leaves=1", "--set", "landmarks=8"]
@@ -247,6 +250,28 @@ def test_groups_and_times_are_tried_as_folds(tmp_path: Path) -> None:
             assert ("random-holdout" in codes(partial(dcpred.split, path))) == (kind == "bad"), (name, kind)
     with pytest.warns(dcpred.DataWarning, match="random-holdout: .*with by_group='patient', in"):
         dcpred.train(tmp_path / "alike-bad.zarr", tmp_path / "m", settings=SETTINGS)
+
+
+def test_a_model_that_costs_more_than_was_foreseen_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After `fit`, and after a search of files: a part of the rows may hide what all of them cost."""
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(300, 3)).astype(np.float32)
+    y = (X[:, 0] > 0).astype(int)
+    with few_candidates():
+        model = dcpred.DCPredClassifier(random_state=0).fit(X, y)
+        assert "dearer-model" not in [each.code for each in model.remarks_]
+        cost = model.tuned_["chosen"]["cost_ratio"]
+        monkeypatch.setattr(
+            "dcpred.estimators.base.predict_cost", lambda model: SimpleNamespace(cost_ratio=1.2 * cost)
+        )
+        model = dcpred.DCPredClassifier(random_state=0).fit(X, y)
+    (found,) = (each for each in model.remarks_ if each.code == "dearer-model")
+    assert f"costs {1.2 * cost:.1f} linear predictions, {cost:.1f} were foreseen" in found.what
+    with collecting() as collected:
+        tell_if_dearer({"cost_ratio": 10.0}, 11.4)
+        assert not collected.remarks
+        tell_if_dearer({"cost_ratio": 10.0}, 11.6)
+    assert [each.code for each in collected.remarks] == ["dearer-model"]
 
 
 def test_a_perfect_order_is_told_as_perfect_labels_are() -> None:

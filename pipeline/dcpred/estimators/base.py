@@ -30,6 +30,8 @@ from dcpred.estimators import out_of_core, tables
 from dcpred.estimators import settings as rare
 from dcpred.execution.progress import reporter, reporting, show, show_job, show_step
 from dcpred.public.remarks import add_remarks, collecting, failing_from
+from dcpred.serving.cost import predict_cost
+from dcpred.training.choice import tell_if_dearer
 from dcpred.training.column_report import columns_in_words
 from dcpred.training.policy import STANDARD, policy_for
 from dcpred_tasks.artifacts.data_schema import check_given_encoding, schema_of_given
@@ -328,6 +330,8 @@ class DCPredBase(BaseEstimator):  # type: ignore[misc]
         number = np.arange(len(X), dtype=np.int64)
         self.model_ = with_bins(self.model_, X, number, survey, self._encoding(), settings.seed)
         self._trained_rows = sketch(X)
+        if self.tuned_ is not None:
+            tell_if_dearer(self.tuned_["chosen"], predict_cost(self.model_).cost_ratio)
         names = self.model_.scaling.names(self._feature_names())
         for sentence in columns_in_words(self.model_.scaling, survey, names):
             show(sentence)

@@ -74,6 +74,7 @@ from dcpred_tasks.training.in_memory import BOOSTING, KERNEL
 from dcpred_tasks.training.losses import DISTANCE
 from dcpred_tasks.training.settings import Settings, make_settings, settings_dict
 
+DEARER = 1.15  # Cost of a model, as a multiple of the foreseen one, from which a remark is due
 MORE = 5  # A larger budget, as a multiple of the given one
 MEMORY_CHUNK_BYTES = 16 * 2**20  # rows in memory are read as if they lay in chunks of this size
 NOT_JUDGED = (
@@ -307,7 +308,17 @@ def search_and_fit(
         begin = time.perf_counter()
         report = fit_model(replace(request, settings=make_settings(choice["settings"])), known)
     choice["seconds"]["train"] = time.perf_counter() - begin
-    return TuneReport(**choice, made=_made(request.model), trained=report.stored())
+    made = _made(request.model)
+    tell_if_dearer(choice["chosen"], made["cost_ratio"])
+    return TuneReport(**choice, made=made, trained=report.stored())
+
+
+def tell_if_dearer(chosen: Mapping[str, Any], cost_ratio: float) -> None:
+    """Add a remark if a model costs much more than its search foresaw: all rows may need a slower walk."""
+    foreseen = chosen["cost_ratio"]
+    if cost_ratio > DEARER * foreseen:
+        words = f"a row costs {cost_ratio:.1f} linear predictions, {foreseen:.1f} were foreseen"
+        add_remarks(remark("dearer-model", words))
 
 
 def finished_search(model: str | Path, report: TrainReport) -> TuneReport | None:
