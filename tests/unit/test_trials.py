@@ -4,6 +4,7 @@ import json
 import re
 from copy import copy
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,7 +20,14 @@ from dcpred.execution.workers import InlineWorkers
 from dcpred.reports.report import search_sections
 from dcpred.training import reports
 from dcpred.training import trials as trying
-from dcpred.training.choice import _in_words, choose_settings, described, described_in_time, quality_of
+from dcpred.training.choice import (
+    _in_words,
+    choose_settings,
+    described,
+    described_in_time,
+    point_of,
+    quality_of,
+)
 from dcpred.training.metrics import ERROR, LOG_LOSS, SQUARED, Metric, compare
 from dcpred.training.policy import (
     DEFAULT,
@@ -38,6 +46,7 @@ from dcpred.training.search_result import checked_search
 from dcpred.training.trials import Candidate, TrialResult, Trials
 from dcpred_tasks.errors import SettingsError
 from dcpred_tasks.scratch import read_cells, read_trial
+from dcpred_tasks.storage.atomic_files import write_json
 from dcpred_tasks.task_bodies.train_model import learn_trial_scaling
 from dcpred_tasks.training import term_fits
 from dcpred_tasks.training.folds import FOLDS, Folds
@@ -859,13 +868,18 @@ def test_a_candidate_whose_scaling_one_fold_cannot_learn_is_left_out(monkeypatch
     assert trials.evaluate([Candidate(DEFAULT, {})], trials.folds) == [None]
 
 
-def test_a_point_of_the_front_asks_for_no_more_trees_than_its_cost_is_of() -> None:
-    """Another training of it, on other rows, then keeps its cost."""
+def test_a_point_of_the_front_has_the_trees_that_its_cost_is_of(tmp_path: Path) -> None:
+    """Within a budget, another training of it asks for no more, and so keeps its cost."""
     X, y = quadrants(900)
     trials = trials_of(X, y, policy=ONCE)
     [result] = trials.evaluate([Candidate("trees", {"trees": 400, **NO_LEAVES})], trials.folds)
     assert result is not None
     assert 0 < result.n_trees < result.settings.trees == 400
-    points = described(SearchOutcome(result, [result]), trials)["frontier"]
-    assert [point["settings"]["trees"] for point in points] == [int(np.ceil(result.n_trees))]
-    assert points[0]["trees"] == points[0]["settings"]["trees"]
+    fields = described(SearchOutcome(result, [result]), trials)
+    [point] = fields["frontier"]
+    assert (point["settings"]["trees"], point["trees"]) == (400, int(np.ceil(result.n_trees)))
+    data = {"rows": "", "task": "", "n_features": 3, "n_classes": 2, "columns": ""}
+    document = {"run": "", "data": data, "found": fields | {"seconds": {}}}
+    write_json(tmp_path / "m.tuned.json", document)
+    for budget, trees in ((None, 400), (Budget(ratio=1e6), point["trees"])):
+        assert point_of(tmp_path / "m", budget, STANDARD).fields["settings"]["trees"] == trees

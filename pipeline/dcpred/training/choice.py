@@ -102,7 +102,7 @@ def described(outcome: SearchOutcome, trials: Trials) -> dict[str, Any]:
     """The fields of a report. The choice, and the default settings and reference models if they are asked
     for, are evaluated on the same rows: with many rows, on some that no choice used.
     """
-    chosen, references, settings = outcome.chosen, [], _of_cost(outcome.chosen)
+    chosen, references, settings = outcome.chosen, [], outcome.chosen.settings
     points = [_row(result, result, trials) for result in _frontier(outcome.judged)]
     if trials.n_judged and not outcome.complete:
         final = copy(trials)
@@ -117,7 +117,7 @@ def described(outcome: SearchOutcome, trials: Trials) -> dict[str, Any]:
         chosen = final.again(chosen)
         if trials.policy.references:
             references = _references(outcome.chosen, chosen, final)
-        settings = replace(settings, landmarks=chosen.settings.landmarks, trees=_of_cost(chosen).trees)
+        settings = replace(settings, landmarks=chosen.settings.landmarks, trees=chosen.settings.trees)
         made = replace(chosen, settings=settings)
         points = _front_rows(outcome, made, trials)
         foretold = final.foretold(chosen)
@@ -169,10 +169,10 @@ def _front_rows(outcome: SearchOutcome, made: TrialResult, trials: Trials) -> li
     return sorted(rows, key=lambda row: float(row["cost_ratio"]))
 
 
-def _of_cost(result: TrialResult) -> Settings:
-    """The settings, with no more trees than the cost is of: held-out rows of a training may choose more."""
+def _trees_of_cost(result: TrialResult) -> int:
+    """The trees that the cost is of: held-out rows of a training may choose more, up to the setting."""
     most = int(np.ceil(result.n_trees)) if len(result.losses) else result.settings.trees
-    return replace(result.settings, trees=min(result.settings.trees, most))
+    return min(result.settings.trees, most)
 
 
 def _apart(first: TrialResult, trials: Trials, last: TrialResult, final: Trials) -> float:
@@ -191,11 +191,11 @@ def _row(result: TrialResult, shown: TrialResult, trials: Trials, apart: float =
 
     apart  addition to the standard error of the mean loss, in squares
     """
-    s, n = _of_cost(result), trials.n_judged
+    s, n = result.settings, trials.n_judged
     quality = quality_of(shown.losses if n else np.zeros(0), shown.weight, trials, trials.clusters, apart)
     if trials.rule.words:
         quality["held_out"] = trials.rule.words
-    shape = {name: getattr(s, name) for name in ("scaling", *SHAPE)}
+    shape = {name: getattr(s, name) for name in ("scaling", *SHAPE)} | {"trees": _trees_of_cost(result)}
     cost = {"cost_ratio": result.cost.cost_ratio, "ns_per_row": result.cost.ns_per_row}
     if n and trials.n_classes:
         counts = np.bincount(trials.target.astype(np.int64), weights=trials.weight)
@@ -413,7 +413,10 @@ def point_of(model: str | Path, budget: Budget | None, policy: SearchPolicy) -> 
             f" {budget.words}; the cheapest one takes {least}. Allow at least that, or search without it."
         )
     chosen = points[-1] | {"extrapolated": False, "unseen": False}
-    point = {"settings": chosen.pop("settings"), "chosen": chosen, "references": [], "words": ""}
+    settings = dict(chosen.pop("settings"))
+    if budget is not None and settings.get("trees"):
+        settings["trees"] = min(settings["trees"], chosen["trees"])
+    point = {"settings": settings, "chosen": chosen, "references": [], "words": ""}
     return Earlier(str(model), fields | point, data)
 
 

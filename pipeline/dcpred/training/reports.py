@@ -173,7 +173,7 @@ class Point:
         column="overlap",
     )
     trees: Count = result_field(
-        "Number of trees, at most.",
+        "Number of trees that the cost is of.",
         unit=Unit.COUNT,
         headline="trees",
         column="trees",
