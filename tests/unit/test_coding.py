@@ -30,6 +30,22 @@ def test_a_column_is_1_at_its_code_and_0_elsewhere() -> None:
     )
 
 
+@pytest.mark.parametrize("without", range(4))
+def test_the_category_without_a_column_comes_back(without: int) -> None:
+    """Of columns that are 0, where codes are the numbers of categories; else it is a value without one."""
+    coding = coded_columns(1, {0: np.delete(np.arange(4), without)})
+    assert coding is not None
+    X = np.arange(4.0)[:, None]
+    np.testing.assert_array_equal(coding.raw(coding(X)), X)
+    assert CODING is not None
+    back = CODING.raw(CODING(ROWS))
+    np.testing.assert_array_equal(back[:3], ROWS[:3])
+    assert not np.isin(back[3:, 1], CODING.codes(1)).any()
+    gap = coded_columns(1, {0: np.array([1, 9])}, np.array([5.0]))
+    assert gap is not None
+    np.testing.assert_array_equal(gap.raw(gap(np.array([[1.0], [5], [9]]))), [[1], [5], [9]])
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_value_that_is_not_finite_spoils_every_column_of_its_feature(value: float) -> None:
     X = ROWS[:2].copy()

@@ -405,3 +405,18 @@ def test_importances_are_mean_sizes_over_training_rows(fitted: DCPredClassifier,
         contributions(other, X)
     assert explain(other, X, [0])[0].contributions == []
     assert not hasattr(other, "feature_importances_")
+
+
+@pytest.mark.parametrize("most", range(3))
+def test_the_most_frequent_category_counts_beside_trees_as_it_does_without(most: int) -> None:
+    """It has no column: background rows of trees took it for the first category that has one."""
+    rng = np.random.default_rng(most)
+    c = rng.choice(list("xyz"), 900, p=np.roll([0.5, 0.25, 0.25], most))
+    X = pd.DataFrame({"c": c, "a": 0.1 * rng.normal(size=900)})
+    y = 4.0 * (c == "x") + X.a
+    bases = []
+    for given in ({"settings": Settings(trees=60)}, {"landmarks": 0, "settings": Settings(trees=60)}, {}):
+        model = DCPredRegressor(**{"n_leaves": 1, "landmarks": 16, "random_state": 0} | given).fit(X, y)
+        assert model.feature_importances_[0] > 1.2
+        bases.append(float(np.ravel(contributions(model, X[:1]).base_values)[0]))
+    np.testing.assert_allclose(bases, bases[2], atol=0.02)

@@ -133,6 +133,18 @@ class Coding:
         """The values of a one-hot encoded feature that have a column."""
         return [int(code) for code in self.code[self.columns(feature)]]
 
+    def rest(self, feature: int) -> float:
+        """A value of a one-hot encoded feature without a column: that of gaps, or the number that codes leave
+        out, between them, below or above.
+        """
+        if self.gap is not None:
+            return float(self.gap[feature])
+        codes = self.codes(feature)
+        between = (np.flatnonzero(np.diff(codes) > 1)).tolist()
+        if between:
+            return codes[between[0]] + 1.0
+        return codes[0] - 1.0 if codes[0] > 0 else codes[-1] + 1.0
+
     def __call__(self, X: NDArray[np.generic]) -> FloatArray:
         """Raw rows (n, n_features) as columns, float64 (n, n_columns), C order. A value that is infinite, or
         NaN where NaN is a bad value, is NaN in every column of its feature.
@@ -160,15 +172,16 @@ class Coding:
 
     def raw(self, columns: FloatArray) -> FloatArray:
         """Raw rows of columns (n, n_columns), float64 (n, n_features): of a one-hot encoded feature the
-        category whose column is largest, and a missing value where a missing indicator is nearer to 1 than to
-        0.
+        category whose column is largest, or one without a column (`rest`) where all are nearer to 0 than to
+        1, and a missing value where a missing indicator is nearer to 1.
         """
         rows = columns[:, self.first]
         if self.map is not None:
             rows = self.map.raw(rows)
         for feature in self.features:
             span = self.columns(feature)
-            rows[:, feature] = self.code[span][columns[:, span].argmax(axis=1)]
+            largest = self.code[span][columns[:, span].argmax(axis=1)]
+            rows[:, feature] = np.where(columns[:, span].max(axis=1) > 0.5, largest, self.rest(feature))
         of, tail = self.indicated, columns[:, self.n_own :]
         rows[:, of] = np.where(tail > 0.5, np.nan, rows[:, of])
         return rows
