@@ -403,7 +403,13 @@ def remarks_of(documents: Sequence[Any]) -> list[Remark]:
 
 
 def check_codes(codes: Collection[str]) -> None:
-    """Raise SettingsError for a code that no remark has."""
+    """Raise SettingsError for a code that no remark has, and for what is no list of codes."""
+    if isinstance(codes, str) or not isinstance(codes, Collection):
+        wanted = [codes] if isinstance(codes, str) else []
+        raise SettingsError(
+            f"Cannot use accept={codes!r}: it is of type {type(codes).__name__}. Pass a list, as"
+            f" accept={wanted}."
+        )
     for code in codes:
         if code not in KINDS:
             near = difflib.get_close_matches(code, KINDS, 1)

@@ -19,6 +19,7 @@ import pytest
 
 from dcpred import DCPredClassifier, DCPredRegressor, Settings, contributions, explain, load_model
 from dcpred.cli.explain_command import WIDTH, explained
+from dcpred.evaluation.explanation import explain_rows
 from dcpred_tasks.artifacts.model_artifact import open_artifact, read_model, write_model
 from dcpred_tasks.errors import DataError, ModelFormatError
 from dcpred_tasks.model.compact_model import Model, class_numbers, leaf_values
@@ -420,3 +421,10 @@ def test_the_most_frequent_category_counts_beside_trees_as_it_does_without(most:
         assert model.feature_importances_[0] > 1.2
         bases.append(float(np.ravel(contributions(model, X[:1]).base_values)[0]))
     np.testing.assert_allclose(bases, bases[2], atol=0.02)
+
+
+def test_a_leaf_without_landmarks_is_no_constant_beside_trees() -> None:
+    X, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2
+    model = DCPredClassifier(landmarks=0, n_leaves=1, random_state=0, settings=Settings(trees=5)).fit(X, y)
+    [one] = explain_rows(model.model_, X, [0], None)
+    assert "its leaf has no landmarks: trees alone give its value" in one.remarks

@@ -419,6 +419,10 @@ def test_a_search_takes_a_time_and_a_preference() -> None:
     assert model.tuned_["trace"] == []
     for given, words in (
         ({"seconds": 0}, "seconds=0: it is not a time"),
+        ({"seconds": "30s"}, "seconds='30s': it is not a time"),
+        ({"seconds": True}, "seconds=True: it is not a time"),
+        ({"accept": "leak"}, r"accept='leak': it is of type str. Pass a list, as accept=\['leak'\]"),
+        ({"accept": 5}, "accept=5: it is of type int"),
         ({"prefer": "speed"}, "prefer='speed'"),
     ):
         with pytest.raises(SettingsError, match=f"Cannot use {words}"):

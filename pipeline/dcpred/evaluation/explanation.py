@@ -54,6 +54,7 @@ LANDMARK_BACKGROUND = (
 )
 INTEGRATED = "the parts are integrated gradients, because the {} has no exact Shapley values"
 CONSTANT = "its leaf is constant: all of its training rows have this value"
+OF_TERMS = "its leaf has no landmarks: {} alone give its value"
 
 
 @result_class
@@ -492,7 +493,8 @@ def _scored(
             return replace(explanation, decision=value)
         intercept = float(model.intercept[leaf, output] + offset[0, output : output + 1].sum())
         return _summed(explanation, model, weights, intercept, scaled, X, names)
-    remark = CONSTANT
+    terms = " and ".join(term.name for term in model.terms)
+    remark = OF_TERMS.format(terms) if terms else CONSTANT
     if model.leaf_model(leaf) is not None:
         assert model.leaf_models is not None
         remark = f"its leaf holds another model ({model.leaf_models.name}), whose decision value has no parts"

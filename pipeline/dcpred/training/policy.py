@@ -186,8 +186,12 @@ def policy_for(
     """The policy of a search as a user asks for it, whose time begins now. Raises SettingsError."""
     if prefer not in (COST, ACCURACY):
         raise SettingsError(f"Cannot use prefer={prefer!r}: pass {COST!r} or {ACCURACY!r}.")
-    if seconds is not None and not 0 < seconds < float("inf"):
-        raise SettingsError(f"Cannot use seconds={seconds!r}: it is not a time. Pass a number above 0.")
+    is_number = isinstance(seconds, int | float | np.number) and not isinstance(seconds, bool)
+    if seconds is not None and not (is_number and 0 < float(seconds) < float("inf")):
+        raise SettingsError(
+            f"Cannot use seconds={seconds!r}: it is not a time. Pass a finite number above 0, or None for no"
+            " limit."
+        )
     deadline = None if seconds is None else Deadline(seconds)
     return replace(base, metric=metric, prefer=prefer, references=references, deadline=deadline)
 
