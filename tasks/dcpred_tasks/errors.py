@@ -106,6 +106,8 @@ class RemarkError(DcpredError):
     """A remark that the caller does not accept: nothing was published or committed to a table."""
 
     exit_code = 7
+    remarks: tuple[Any, ...] = ()
+    """Those that are not accepted, of type Remark."""
 
 
 class InterruptedRunError(DcpredError):

@@ -107,8 +107,9 @@ def test_estimators_accept_remarks_and_raise_alarms_as_functions_do(kind: Any) -
     with pytest.warns(dcpred.DataWarning, match="leak"):
         estimator.fit(X, y)
     model = estimator.model_
-    with pytest.raises(RemarkError, match=r"accept=\['leak'\]"):
+    with pytest.raises(RemarkError, match=r"accept=\['leak'\]") as refused:
         estimator.set_params(on_alarm="raise").fit(X, y)
+    assert [each.code for each in refused.value.remarks] == ["leak"]
     assert estimator.model_ is model
     for wrong, match in (({"on_alarm": "stop"}, "on_alarm='stop'"), ({"accept": ["lead"]}, "'leak'")):
         with pytest.raises(ValueError, match=match):

@@ -145,7 +145,7 @@ def add_remarks(*remarks: Remark, report: Any = None, fails: bool = True) -> Non
     if fails and (failing := collected.failing(wanted)):
         failing = [collected.in_its_words(remark) for remark in failing]
         error = RemarkError(_failing_text(failing, collected.is_command))
-        error.report = report
+        error.report, error.remarks = report, tuple(failing)
         raise error
 
 
