@@ -198,7 +198,11 @@ def test_an_import_that_could_not_be_removed_is_not_used(
 
 def test_refused_trainings_leave_nothing(data: Path, tmp_path: Path) -> None:
     bad: list[tuple[type[Exception], str, dict[str, Any]]] = [
-        (DataError, r"column 'y' as target: t\.parquet has no such column\. Pass one of", {"id": ["id"]}),
+        (
+            DataError,
+            r"column 'y' as target: t\.parquet has no such column\. Pass one of .* named by y\.",
+            {"id": ["id"]},
+        ),
         (DataError, r"Cannot drop column 'zz'", {**NAMED, "drop": ["zz"]}),
         (DataError, r"'colour' of t\.parquet as weights of rows", {**NAMED, "sample_weight": "colour"}),
         (

@@ -19,6 +19,7 @@ import zarr
 
 from dcpred.execution.lease import LEASE_FILES, acquire_lock
 from dcpred.execution.progress import counted, show
+from dcpred.public.functions import option_of
 from dcpred_tasks.errors import DataError, DcpredError, PlanConflictError, RefusedError, SettingsError
 from dcpred_tasks.scratch import scratch_code
 from dcpred_tasks.storage import zarr_arrays
@@ -338,6 +339,8 @@ def _write_weights(rows: Path, weight: str | None, name: str) -> None:
 def _for_training(message: str) -> str:
     """A message of the import with the options of a training."""
     message = message.replace("--target", "--y")
+    if message.startswith("Cannot use column") and "as target: " in message:
+        message = f"{message} The target is named by {option_of('y')}."
     if set(OPTION.findall(message)) <= {"--y", "--id", "--drop"}:
         return message
     return (
