@@ -217,8 +217,12 @@ class Search:
         return max(policy.as_good * comparison.standard_error, policy.least_lost * abs(loss))
 
     def _parts(self) -> list[float]:
-        """Shares of the rows of a trial that race candidates before all of them train."""
+        """Shares of the rows of a trial that race candidates before all of them train; none where trials have
+        the rows of some cells, of which parts are too thin for small leaves.
+        """
         policy = self.trials.policy
+        if not self.trials.all_rows:
+            return []
         return [share for share in policy.parts if share * self.trials.n_rows >= policy.fewest_part_rows]
 
     def _raced(
