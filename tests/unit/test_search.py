@@ -273,6 +273,21 @@ def test_a_part_of_the_rows_compares_candidates_of_a_kind(tables: Any) -> None:
     assert found.chosen.candidate.name == "small"
 
 
+def test_what_a_part_ended_returns_where_the_best_of_its_kind_is_beyond_the_budget(tables: Any) -> None:
+    """With a part of the rows it was within."""
+    tables({"small": {"leaf_rows": 125}, "smaller": {"leaf_rows": 60}})
+
+    class Limited(Growing):
+        def judged(self, one: Candidate, folds: Sequence[int]) -> TrialResult | None:
+            result = super().judged(one, folds)
+            return None if one.name == "small" and self.part == 1.0 else result
+
+    trials = Limited(lambda values: {125: 0.05, 60: 0.15}.get(values.get("leaf_rows", 0), 0.3), lambda _: 0.0)
+    found = found_by(trials)
+    assert ("smaller", 1.0) in trials.parts
+    assert found.chosen.candidate.name == "smaller"
+
+
 def test_a_kind_ends_with_its_best_candidate(tables: Any) -> None:
     """Those that a part of the rows did not show better are not looked at with all rows."""
     tables({"a": A, "b": B, "small": {"leaf_rows": 125}, "smaller": {"leaf_rows": 60}})

@@ -573,7 +573,7 @@ def _asked(policy: SearchPolicy, budget: Budget | None, earlier: Earlier | None,
 def _check_no_other(model: Path, earlier: str, run: str, data: Sequence[str]) -> None:
     """Raises PlanConflictError if a model, or work at one, exists already.
 
-    earlier, run  what the search beside it was asked, if there was one, and what is asked now (`_asked`)
+    earlier, run  the text that identifies the finished search of this model, and that of this search
     data          the hashes of data and settings with which such a text may begin
     """
     unfinished = model.with_name(f"{model.name}.scratch")

@@ -72,6 +72,10 @@ class Search:
     """The incumbent with the lowest loss so far."""
     looked: list[TrialResult] = field(default_factory=list)
     """All candidates of the portfolio's first look."""
+    of_part: dict[str, TrialResult] = field(default_factory=dict)
+    """The last result of each candidate that a part of the rows trained, by name."""
+    spared: set[str] = field(default_factory=set)
+    """Candidates that a part of the rows ended, and that got another chance."""
     raced: list[TrialResult] = field(default_factory=list)
     """Candidates that the same part of the rows trained, the largest part whose race has ended."""
     longest: float = 0.0
@@ -235,6 +239,7 @@ class Search:
         if not entrants or not (parts := self._parts()):
             return [[entrant] for entrant in entrants]
         beside, kinds = [] if incumbent is None else [incumbent.candidate], [list(entrants)]
+        self.of_part = {}
         for share in parts:
             tries = [*beside, *chain(*kinds)]
             results = [r for r in self._evaluate(tries, self.trials.first_folds, share) if r is not None]
@@ -244,6 +249,7 @@ class Search:
             errors, of_part = self.trials.policy.worse_in_part, f"{step}, {share:.0%} of the rows"
             ahead = [self._ahead(group, group[0], of_part, errors, 1) for group in groups]
             self.raced = list(chain(*ahead))
+            self.of_part |= {r.candidate.name: r for r in results if r.candidate not in beside}
             kinds = [[r.candidate for r in group if r.candidate not in beside] for group in ahead]
         return kinds
 
@@ -264,14 +270,26 @@ class Search:
             results = list(chain(*looked))
             best = incumbent or min(results, key=lambda r: r.loss, default=None)
             for number in turn:
+                if not waiting[number] and not looked[number]:  # All were beyond the budget with all rows.
+                    waiting[number] = self._spare(kinds[number])
                 if best and looked[number] and all(self._is_surely_worse(best, r) for r in looked[number]):
                     self._note_ended(waiting[number], looked[number][0].candidate, step)
                     waiting[number] = []
         return results
 
+    def _spare(self, tried: Sequence[Candidate]) -> list[Candidate]:
+        """Candidates of the same kind that a part of the rows ended, the best first; once."""
+        kind = _kind(tried[0])
+        ended = [r for r in self.of_part.values() if r.candidate not in tried and _kind(r.candidate) == kind]
+        spare = [
+            r.candidate for r in sorted(ended, key=lambda r: r.loss) if r.candidate.name not in self.spared
+        ]
+        self.spared |= {candidate.name for candidate in spare}
+        return spare
+
     def _note_ended(self, ended: Sequence[Candidate], other: Candidate, step: str) -> None:
         """Note candidates that end with another one of their kind, as a part of the rows trained them."""
-        of_part = {r.candidate.name: r for r in self.raced}
+        of_part = self.of_part
         for candidate in ended:
             beside, entrant = of_part[other.name], of_part[candidate.name]
             self._note(step, beside, entrant, self._compared(beside, entrant), "ends with")
